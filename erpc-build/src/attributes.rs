@@ -1,4 +1,4 @@
-//! Attributes for what is generated for services.
+//! Attributes that the build script adds to generated items.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -7,15 +7,16 @@ use syn::parse::Parser;
 
 use crate::Error;
 
-/// Attributes with the paths of what they are for, as they were set.
+/// Attributes as the build script set them, with the paths of the items that get them.
 pub(crate) struct Attributes {
+    /// Name of the builder's function, for errors.
     setting: &'static str,
     /// Path and attribute.
     entries: Vec<(String, String)>,
 }
 
 impl Attributes {
-    /// None yet, of the builder's function with that name.
+    /// An empty list for the builder's function with the name `setting`.
     pub(crate) fn new(setting: &'static str) -> Self {
         Self { setting, entries: Vec::new() }
     }
@@ -35,21 +36,22 @@ impl Attributes {
     }
 }
 
-/// The same as Rust.
+/// [`Attributes`] parsed as Rust.
 pub(crate) struct ParsedAttributes {
     entries: Vec<(String, TokenStream)>,
 }
 
 impl ParsedAttributes {
-    /// Those of the service with that full name.
+    /// The attributes of the item with the name `full_name`.
     pub(crate) fn of(&self, full_name: &str) -> TokenStream {
         let matching = self.entries.iter().filter(|(path, _)| matches(path, full_name));
         matching.map(|(_, attribute)| attribute.clone()).collect()
     }
 }
 
-/// Whether a path of a setting means what has that full name, by `prost_build`'s rules: absolute paths
-/// start with a dot and mean all below them, others mean whatever ends with them.
+/// Whether the path of a setting matches `full_name`, by the rules of `prost_build`. A path that
+/// starts with a dot is absolute and matches everything below it; any other path matches as a
+/// suffix.
 pub(crate) fn matches(path: &str, full_name: &str) -> bool {
     let Some(prefix) = path.strip_prefix('.') else {
         return full_name == path
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_match_as_prosts_do() {
+    fn paths_match_by_the_rules_of_prost() {
         for path in [".", ".kv", ".kv.v1", ".kv.v1.Kv", "v1.Kv", "Kv", "kv.v1.Kv"] {
             assert!(matches(path, "kv.v1.Kv"), "{path}");
         }
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_attribute_is_refused() {
+    fn a_text_that_is_not_an_attribute_is_refused() {
         for text in ["derive(Debug)", "", "#[", "struct S;"] {
             let mut attributes = Attributes::new("trait_attribute");
             attributes.add(".".to_owned(), text.to_owned());

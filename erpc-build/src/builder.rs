@@ -1,4 +1,4 @@
-//! Settings, and the way from files to generated code.
+//! The settings of a build, and the steps from files to generated code.
 
 use std::collections::HashSet;
 use std::env;
@@ -16,7 +16,7 @@ use crate::source::{self, Source};
 use crate::types::Types;
 use crate::{Error, check, comments, finish, options};
 
-/// Settings of a compilation, with their defaults.
+/// Returns the default settings of a compilation.
 ///
 /// ```no_run
 /// // build.rs
@@ -48,9 +48,10 @@ pub fn configure() -> Builder {
     builder.erpc_path("::erpc")
 }
 
-/// Settings of a compilation; made by [`configure`], spent by [`Builder::compile_protos`].
+/// Settings of a compilation. [`configure`] creates them, [`Builder::compile_protos`] consumes
+/// them.
 ///
-/// Paths of messages, fields and services are matched as in `prost_build`: `.kv.v1` is all of a package,
+/// Paths of messages, fields and services match as in `prost_build`: `.kv.v1` is a whole package,
 /// `.kv.v1.PutRequest.value` a field, `PutRequest` a message in any package, `.` everything.
 #[must_use]
 pub struct Builder {
@@ -59,13 +60,14 @@ pub struct Builder {
     erpc_path: String,
     well_known_types: bool,
     protoc: bool,
-    /// By the methods' full names.
+    /// Full name of a method, and the change.
     changes: Vec<(String, Change)>,
     traits: Attributes,
     clients: Attributes,
-    /// Of messages, for those that are ours; `prost` has them as well.
+    /// For messages with a fixed layout, which `prost` does not generate. `prost` has a copy for
+    /// the others.
     messages: Attributes,
-    /// Paths in `.proto` files and in Rust.
+    /// Path in `.proto` files, and path in Rust.
     externs: Vec<(String, String)>,
     bytes: Vec<String>,
     btree_maps: Vec<String>,
@@ -81,41 +83,42 @@ impl Builder {
         self
     }
 
-    /// Whether what servers need is generated: traits, modes and registration. Default: yes.
+    /// Whether the server's half is generated: traits, modes and registration. Default: yes.
     pub fn build_server(mut self, yes: bool) -> Self {
         self.parts.server = yes;
         self
     }
 
-    /// Runs a method's handlers in `mode`, whatever its `.proto` file says. The method is named in full:
-    /// `"kv.v1.Kv/Scan"`. The last word counts.
+    /// Runs a method's handlers in `mode`; overrides the `.proto` file. `method` is the full name:
+    /// `"kv.v1.Kv/Scan"`. The last call for a method counts.
     ///
-    /// Between dispatch and workers, `#[erpc(worker(Scan))]` in front of an implementation decides as
-    /// well. [`Mode::Async`] changes the trait, so it is said here or in the `.proto` file.
+    /// A server can still choose between dispatch and workers with `#[erpc(worker(Scan))]` on its
+    /// implementation. [`Mode::Async`] changes the trait, so it can be set only here or in the
+    /// `.proto` file.
     pub fn mode(self, method: impl Into<String>, mode: Mode) -> Self {
         self.change(method, Change::Mode(mode))
     }
 
-    /// Ends a method's calls after that time unless their caller says otherwise, whatever its `.proto` file
-    /// says; zero for never. Counts in microseconds, rounded up. Clients go by it.
+    /// The default deadline of a method's calls, which a caller can override; overrides the
+    /// `.proto` file. Zero: no deadline. Rounded up to microseconds. Clients use it.
     pub fn deadline(self, method: impl Into<String>, deadline: Duration) -> Self {
         self.change(method, Change::Deadline(deadline))
     }
 
-    /// Declares that a method's calls may be repeated, or that they may not, whatever its `.proto` file says.
-    /// Clients go by it when they retry.
+    /// Declares whether a method's calls may be retried; overrides the `.proto` file. Clients use
+    /// it to decide about retries.
     pub fn idempotent(self, method: impl Into<String>, idempotent: bool) -> Self {
         self.change(method, Change::Idempotent(idempotent))
     }
 
-    /// Most bytes of a method's encoded requests, whatever its `.proto` file says; 0 for what sessions allow.
-    /// Clients send no larger ones, servers refuse them.
+    /// Maximum size of a method's encoded requests, in bytes; overrides the `.proto` file. 0: the
+    /// limit of the session. Clients do not send larger requests, and servers refuse them.
     pub fn max_request(self, method: impl Into<String>, bytes: u32) -> Self {
         self.change(method, Change::MaxRequest(bytes))
     }
 
-    /// Most bytes of a method's encoded responses, whatever its `.proto` file says; 0 for what sessions
-    /// allow. Servers send no larger ones, clients refuse them.
+    /// Maximum size of a method's encoded responses, in bytes; overrides the `.proto` file. 0: the
+    /// limit of the session. Servers do not send larger responses, and clients refuse them.
     pub fn max_response(self, method: impl Into<String>, bytes: u32) -> Self {
         self.change(method, Change::MaxResponse(bytes))
     }
@@ -125,7 +128,7 @@ impl Builder {
         self
     }
 
-    /// Adds an attribute to the traits of the services that `path` matches, in front of `pub trait`.
+    /// Adds an attribute in front of `pub trait`, for the services that `path` matches.
     pub fn trait_attribute(
         mut self,
         path: impl Into<String>,
@@ -135,7 +138,7 @@ impl Builder {
         self
     }
 
-    /// Adds an attribute to the clients of the services that `path` matches, in front of `pub struct`.
+    /// Adds an attribute in front of the client's `pub struct`, for the services that `path` matches.
     pub fn client_attribute(
         mut self,
         path: impl Into<String>,
@@ -179,8 +182,9 @@ impl Builder {
         self
     }
 
-    /// Uses types that exist elsewhere: `.google.type` as `::google_types`. The path is an absolute one:
-    /// it starts with a crate's name, with `::` or with `crate::`.
+    /// Uses existing types instead of generating them: for example `.google.type` as
+    /// `::google_types`. `rust_path` is absolute: it starts with a crate's name, with `::` or with
+    /// `crate::`.
     pub fn extern_path(
         mut self,
         proto_path: impl Into<String>,
@@ -190,28 +194,29 @@ impl Builder {
         self
     }
 
-    /// Makes the `bytes` fields that `path` matches `prost::bytes::Bytes` instead of `Vec<u8>`, which are
-    /// cloned without a copy. May be said for several paths.
+    /// Makes the `bytes` fields that `path` matches `prost::bytes::Bytes` instead of `Vec<u8>`.
+    /// Cloning `Bytes` copies no data. Can be called for several paths.
     pub fn bytes(mut self, path: impl AsRef<str>) -> Self {
         self.bytes.push(path.as_ref().to_owned());
         self
     }
 
-    /// Makes the `map` fields that `path` matches `BTreeMap` instead of `HashMap`.
+    /// Makes the `map` fields that `path` matches `BTreeMap` instead of `HashMap`. Can be called
+    /// for several paths.
     pub fn btree_map(mut self, path: impl AsRef<str>) -> Self {
         self.btree_maps.push(path.as_ref().to_owned());
         self
     }
 
-    /// Generates `google.protobuf` too, instead of using `erpc::prost_types`.
+    /// Generates the package `google.protobuf`, instead of using `erpc::prost_types`.
     pub fn compile_well_known_types(mut self) -> Self {
         self.well_known_types = true;
         self.prost.compile_well_known_types();
         self
     }
 
-    /// Also writes a file of that name, relative to the output folder, that includes all packages in
-    /// modules of their names.
+    /// Also writes the file `name`, relative to the output folder. It includes all packages, each
+    /// in a module with the package's name.
     pub fn include_file(mut self, name: impl Into<PathBuf>) -> Self {
         self.prost.include_file(name);
         self
@@ -223,29 +228,30 @@ impl Builder {
         self
     }
 
-    /// The path of the `erpc` crate in generated code, for crates that rename or re-export it. Default:
-    /// `::erpc`.
+    /// The path of the `erpc` crate in generated code, for crates that rename or re-export it.
+    /// Default: `::erpc`.
     pub fn erpc_path(mut self, path: impl Into<String>) -> Self {
         self.erpc_path = path.into();
         self.prost.prost_types_path(format!("{}::prost_types", self.erpc_path));
         self
     }
 
-    /// Whether `cargo::rerun-if-changed` is printed for each file that was read. Default: if cargo runs.
+    /// Whether `cargo::rerun-if-changed` is printed for each file that was read. Default: yes if
+    /// the environment variable `CARGO` is set.
     pub fn emit_rerun_if_changed(mut self, yes: bool) -> Self {
         self.rerun_if_changed = yes;
         self
     }
 
-    /// Any other setting that `prost_build` has. The service generator is replaced.
+    /// Changes any other setting of `prost_build`. erpc replaces the service generator.
     pub fn prost(mut self, change: impl FnOnce(&mut prost_build::Config)) -> Self {
         change(&mut self.prost);
         self
     }
 
-    /// Has the files read by an installed `protoc` rather than by `protox`, which is part of this crate.
-    /// For what only Google's own compiler does. It is looked up in `PATH`, or where the environment's
-    /// `PROTOC` or [`prost_build::Config::protoc_executable`] says.
+    /// Reads the files with an installed `protoc` instead of `protox`, which is part of this crate.
+    /// For features that only Google's own compiler has. `protoc` is found in `PATH`, or at the
+    /// path in the environment variable `PROTOC` or in [`prost_build::Config::protoc_executable`].
     pub fn use_protoc(mut self) -> Self {
         self.protoc = true;
         self
@@ -254,7 +260,7 @@ impl Builder {
     /// Compiles `.proto` files; see [`compile_protos`](crate::compile_protos).
     ///
     /// # Errors
-    /// [`Error`], whose `Debug` is as readable as its `Display`.
+    /// [`Error`]. Its `Debug` is the same text as its `Display`.
     pub fn compile_protos(
         mut self,
         protos: &[impl AsRef<Path>],
@@ -270,7 +276,8 @@ impl Builder {
             source::read(&protos, &includes, &mut paths)
         };
         if self.rerun_if_changed {
-            // Also after an error: the build script is run again once the file is mended.
+            // Also after an error, so that cargo runs the build script again once the file is
+            // fixed.
             for path in paths {
                 println!("cargo::rerun-if-changed={}", path.display());
             }
@@ -278,14 +285,16 @@ impl Builder {
         self.generate(&source?)
     }
 
-    /// Generates code for what another compiler made of `.proto` files, with all their services: an
-    /// encoded `FileDescriptorSet` with imports, such as `protoc --include_imports --include_source_info
-    /// --descriptor_set_out` writes, which makes documentation of comments.
+    /// Generates code, with all services, from `.proto` files that another compiler has read.
+    /// `encoded` is an encoded `FileDescriptorSet` with imports, such as `protoc --include_imports
+    /// --include_source_info --descriptor_set_out` writes. `--include_source_info` keeps the
+    /// comments, which become documentation.
     ///
-    /// Not a `prost_types::FileDescriptorSet`, because that has lost the options of erpc.
+    /// The parameter is not a `prost_types::FileDescriptorSet`, because that type drops the options
+    /// of erpc.
     ///
     /// # Errors
-    /// [`Error`], whose `Debug` is as readable as its `Display`.
+    /// [`Error`]. Its `Debug` is the same text as its `Display`.
     pub fn compile_descriptor_set(self, encoded: &[u8]) -> Result<(), Error> {
         let source = source::decode_set(encoded)?;
         self.generate(&source)
@@ -298,7 +307,7 @@ impl Builder {
         }
         let mut files = files(source);
         if !self.parts.client && !self.parts.server {
-            // Of a package that has services and nothing else, `prost_build` expects that code is made.
+            // `prost_build` expects code for a package that has only services.
             files.file.iter_mut().for_each(|file| file.service.clear());
         }
         let schema = Schema::new(source, &self.changes)?;
@@ -308,7 +317,8 @@ impl Builder {
         });
         let views: Vec<_> = views.map(|(message, _)| message).collect();
         let type_names = check::check(&files, &views)?;
-        // `prost` leaves out what it is told to find elsewhere, and these are not its own.
+        // `prost` does not generate messages with an extern path; messages with a fixed layout are
+        // generated here.
         for (message, layout) in schema.messages(&source.pool) {
             if layout == Layout::Fixed && !types.is_extern(message.full_name()) {
                 let path = format!(".{}", message.full_name());
@@ -331,7 +341,8 @@ impl Builder {
             pool: source.pool.clone(),
             files: Generator::order(&files),
         };
-        // Each would forget what was set before, so all at once; and not if somebody has set theirs.
+        // Each call replaces the earlier paths, so one call sets all paths. Without paths there is
+        // no call, so that paths set through `Builder::prost` remain.
         if !self.bytes.is_empty() {
             self.prost.bytes(self.bytes);
         }
@@ -344,18 +355,18 @@ impl Builder {
         names.iter().try_for_each(|name| finish::finish(&out_dir.join(name), &self.erpc_path))
     }
 
-    /// The output folder.
     fn out_folder(&self) -> Result<PathBuf, Error> {
         let out_dir = self.out_dir.clone().or_else(|| env::var_os("OUT_DIR").map(PathBuf::from));
         out_dir.ok_or_else(|| {
             Error::Generate(std::io::Error::other(
-                "there is no OUT_DIR outside of build scripts; set out_dir(..)",
+                "`OUT_DIR` is not set (cargo sets it only for build scripts); call `Builder::out_dir(..)`",
             ))
         })
     }
 }
 
-/// What `prost` is to generate: all files but our own, services only of those that were asked for.
+/// The input of `prost`: all files except `erpc/options.proto`, with services only in the named
+/// files.
 fn files(source: &Source) -> FileDescriptorSet {
     const DESCRIPTOR: &str = "google/protobuf/descriptor.proto";
     let mut file: Vec<_> = source.pool.file_descriptor_protos().cloned().collect();
@@ -370,7 +381,7 @@ fn files(source: &Source) -> FileDescriptorSet {
     FileDescriptorSet { file }
 }
 
-/// The file that `prost_build` writes for a package, in the output folder.
+/// The name of the file that `prost_build` writes for a package, in the output folder.
 fn file_name(package: &str) -> String {
     prost_build::Module::from_protobuf_package_name(package).to_file_name_or("_")
 }

@@ -1,4 +1,4 @@
-//! What is refused before any code is generated.
+//! Checks for collisions, before any code is generated.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +13,13 @@ use crate::Error;
 use crate::method_id::method_id;
 use crate::types::view_name;
 
-/// Whose a name is, by where it is and what it is in Rust.
+/// The owner of each name. The key is the place (a package or message) and the name in Rust.
 #[derive(Default)]
 struct Owners(HashMap<(String, String), String>);
 
 impl Owners {
-    /// Gives a name to `owner`, as the `.proto` file calls it.
+    /// Gives a name to `owner`, which is the text for errors. Fails if the name has an owner
+    /// already.
     fn claim(&mut self, place: &str, rust_name: String, owner: String) -> Result<(), Error> {
         match self.0.insert((place.to_owned(), rust_name.clone()), owner.clone()) {
             None => Ok(()),
@@ -27,8 +28,8 @@ impl Owners {
     }
 }
 
-/// Checks a build: no two methods with one id, no two things with one name in Rust. `views` are the
-/// messages with one. Returns the names that types take in each package's module.
+/// Checks that no two methods have the same id and no two items the same name in Rust. `views` are
+/// the messages with a view. Returns the names of the types in each package's module.
 pub(crate) fn check(
     files: &FileDescriptorSet,
     views: &[MessageDescriptor],
@@ -51,8 +52,8 @@ pub(crate) fn full_name(package: &str, name: &str) -> String {
     if package.is_empty() { name.to_owned() } else { format!("{package}.{name}") }
 }
 
-/// The Rust module of a service's code. `#[derive(Service)]` makes it of the trait's name, so it is made
-/// of that here, too.
+/// The Rust module of a service's code. `#[derive(Service)]` derives the name from the trait's
+/// name, so this function does the same.
 pub(crate) fn service_module(service: &str) -> String {
     format!("{}_service", service.to_upper_camel_case().to_snake_case())
 }
@@ -71,7 +72,7 @@ fn method_ids(files: &FileDescriptorSet) -> Result<(), Error> {
     Ok(())
 }
 
-/// `GetAll` and `Get_all` are one function in Rust.
+/// `GetAll` and `get_all` are the same function in Rust.
 fn method_names(service: &ServiceDescriptorProto) -> Result<(), Error> {
     let mut owners = Owners::default();
     service.method.iter().try_for_each(|method| {
@@ -80,7 +81,7 @@ fn method_names(service: &ServiceDescriptorProto) -> Result<(), Error> {
     })
 }
 
-/// Service `KvClient` has the name of service `Kv`'s client.
+/// A service `KvClient` has the same name as the client of service `Kv`.
 fn traits_and_clients(files: &FileDescriptorSet) -> Result<(), Error> {
     let mut owners = Owners::default();
     services(files).try_for_each(|(file, service)| {
@@ -91,7 +92,8 @@ fn traits_and_clients(files: &FileDescriptorSet) -> Result<(), Error> {
     })
 }
 
-/// A service's module may meet another's, the one of a message's nested types, or a package's.
+/// A service's module can have the same name as the module of another service, of a message's
+/// nested types, or of a package.
 fn modules(files: &FileDescriptorSet) -> Result<(), Error> {
     let mut owners = Owners::default();
     for file in &files.file {
@@ -105,7 +107,7 @@ fn modules(files: &FileDescriptorSet) -> Result<(), Error> {
             owners.claim(file.package(), message.name().to_snake_case(), owner)?;
         }
     }
-    // Of one package there may be many files.
+    // A package can have several files.
     let packages: HashSet<_> = files.file.iter().map(FileDescriptorProto::package).collect();
     for (parent, name) in packages.into_iter().filter_map(|package| package.rsplit_once('.')) {
         owners.claim(parent, name.to_snake_case(), format!("package {parent}.{name}"))?;
@@ -116,7 +118,8 @@ fn modules(files: &FileDescriptorSet) -> Result<(), Error> {
     })
 }
 
-/// `FooBar` and `Foo_Bar` are one type in Rust, and so are a message and the view of another.
+/// `FooBar` and `Foo_Bar` are the same type in Rust. A message and the view of another message can
+/// also have the same name.
 fn types(
     files: &FileDescriptorSet,
     views: &[MessageDescriptor],
@@ -136,7 +139,8 @@ fn types(
     Ok(names)
 }
 
-/// The types at one place, and those in them. Fields have JSON names, too, which compilers keep apart.
+/// Claims the names of the types at one place and of the types nested in them. Fields need no
+/// check: compilers of `.proto` files refuse fields with the same JSON name.
 fn members(
     owners: &mut Owners,
     place: &str,

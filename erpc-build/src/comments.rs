@@ -1,5 +1,5 @@
-//! A comment for everything that has none, so that all that is generated is documented: crates may forbid
-//! what is not.
+//! Adds a comment to each item without one, so that all generated items are documented. Crates may
+//! forbid `missing_docs`.
 
 use std::collections::HashMap;
 
@@ -24,8 +24,9 @@ mod tag {
     pub(super) const SERVICE_METHOD: i32 = 2;
 }
 
-/// Gives each message, field, enum and value without a comment its name as one. Services and their methods
-/// get a place for one, as `prost` looks there; what stands in it is the generator's to say.
+/// Gives each message, field, enum and value without a comment its name as the comment. Services
+/// and methods get only an empty location, because `prost` expects one; the generator writes their
+/// docs.
 pub(crate) fn complete(file: &mut FileDescriptorProto) {
     let mut comments = Comments { path: Vec::new(), wanted: HashMap::new() };
     let package = file.package();
@@ -55,15 +56,17 @@ fn is_blank(comment: &str) -> bool {
     comment.trim().is_empty()
 }
 
-/// The comments that there should be.
+/// Collects the comments of items that may need one.
 struct Comments {
-    /// Of what is looked at.
+    /// Path of the current item.
     path: Vec<i32>,
+    /// Path of each item, and its comment if it has no other.
     wanted: HashMap<Vec<i32>, Option<String>>,
 }
 
 impl Comments {
-    /// Does something for each of `all`, the items of field `tag`, with its path.
+    /// Calls `then` for each of `all`, the items of field `tag`, with `path` set to the item's
+    /// path.
     fn of_each<D>(&mut self, tag: i32, all: &[D], mut then: impl FnMut(&mut Self, &D)) {
         for (index, one) in (0..).zip(all) {
             self.path.extend([tag, index]);
@@ -121,8 +124,8 @@ mod tests {
     fn comment<'a>(file: &'a FileDescriptorProto, path: &[i32]) -> (&'a str, &'a str) {
         let locations = &file.source_code_info.as_ref().unwrap().location;
         let mut at = locations.iter().filter(|location| location.path == path);
-        let location = at.next().expect("there is such a place");
-        assert!(at.next().is_none(), "there is one such place");
+        let location = at.next().expect("the path has a location");
+        assert!(at.next().is_none(), "the path has only one location");
         (location.leading_comments(), location.trailing_comments())
     }
 
@@ -145,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_comment_gets_its_name_and_the_rest_stays() {
+    fn an_item_without_a_comment_gets_its_name_and_other_comments_stay() {
         let mut file = File::from_source("m.proto", TEXT).unwrap().file_descriptor_proto().clone();
         check(&mut file);
         assert_eq!(comment(&file, &[4, 0, 2, 1]), (" Says something.\n", ""));
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_lost_its_comments_is_completed() {
+    fn a_file_without_source_info_gets_all_comments() {
         let mut file = File::from_source("m.proto", TEXT).unwrap().file_descriptor_proto().clone();
         file.source_code_info = None;
         check(&mut file);

@@ -1,5 +1,5 @@
-//! Files with an edition in place of a syntax. Neither `protox` nor `prost` knows them; those of edition 2023
-//! that say nothing which proto3 cannot say are read as proto3.
+//! Files with an `edition` instead of a `syntax`. `protox` and `prost` do not support them. A file
+//! of edition 2023 is read as proto3, if proto3 can express all of it.
 
 use prost_types::field_descriptor_proto::Label;
 use prost_types::{
@@ -8,10 +8,10 @@ use prost_types::{
 };
 use protox::file::File;
 
-/// Why a file cannot be read as proto3, and what to write.
+/// Why a file cannot be read as proto3, and what to write instead. Follows the name of the file.
 pub(crate) type Refusal = String;
 
-/// The edition that a file's first statement names, and where that statement is.
+/// The edition in a file's first statement, and the byte range of that statement.
 fn statement(text: &str) -> Option<(&str, std::ops::Range<usize>)> {
     let mut rest = text.trim_start();
     loop {
@@ -31,15 +31,18 @@ fn statement(text: &str) -> Option<(&str, std::ops::Range<usize>)> {
     Some((edition, from..text.len() - behind.len()))
 }
 
-/// Reads a file with an edition; `None` if it has none. The outer error is the parser's, for places that it
-/// cannot read as proto3.
+/// Reads a file with an edition. `None`: the file has no edition. The outer error is from the
+/// parser, if the text is not valid proto3.
 pub(crate) fn read(name: &str, text: &str) -> Option<Result<Result<File, Refusal>, protox::Error>> {
     let (edition, at) = statement(text)?;
     if edition != "2023" {
-        return Some(Ok(Err(format!("is of edition {edition}, of which only 2023 is known"))));
+        return Some(Ok(Err(format!(
+            "uses edition {edition}, but only edition 2023 is supported; write `edition = \"2023\";` or \
+             `syntax = \"proto3\";`"
+        ))));
     }
     let mut proto3 = text.to_owned();
-    // Lines stay where they are.
+    // Keeps the line numbers in errors correct.
     let breaks = "\n".repeat(text[at.clone()].matches('\n').count());
     proto3.replace_range(at, &format!("syntax = \"proto3\";{breaks}"));
     let parsed = File::from_source(name, &proto3);
@@ -50,18 +53,20 @@ pub(crate) fn read(name: &str, text: &str) -> Option<Result<Result<File, Refusal
     }))
 }
 
-/// What of an edition's features messages depend on.
+/// The features of an edition that change the generated messages.
 #[derive(Clone, Copy)]
 struct Features {
-    /// Fields know whether they are set.
+    /// `field_presence` is `EXPLICIT`: a field records whether it is set.
     explicit: bool,
+    /// `repeated_field_encoding` is `PACKED`.
     packed: bool,
 }
 
 impl Features {
     const OF_2023: Self = Self { explicit: true, packed: true };
 
-    /// These, but for what options say, whose features are taken out.
+    /// These features, overridden by those in `options`. Removes the features from `options`,
+    /// because proto3 does not know them.
     fn with(mut self, options: Option<&mut Vec<UninterpretedOption>>) -> Result<Self, Refusal> {
         let Some(options) = options else { return Ok(self) };
         for option in options.extract_if(.., is_feature) {
@@ -76,7 +81,7 @@ impl Features {
                 | (["features", "utf8_validation"], "VERIFY")
                 | (["features", "message_encoding"], "LENGTH_PREFIXED")
                 | (["features", "json_format"], _) => {}
-                // Another language's.
+                // A feature of another language, such as `features.(pb.cpp)`.
                 _ if option.name.iter().any(|part| part.is_extension) => {}
                 _ => return Err(refusal(&parts.join("."), value)),
             }
@@ -93,13 +98,13 @@ fn is_feature(option: &mut UninterpretedOption) -> bool {
 fn refusal(feature: &str, value: &str) -> Refusal {
     if value.is_empty() {
         return format!(
-            "sets `{feature}` to more than a word; write each feature on its own, such as \
+            "sets `{feature}` to something other than one word; set each feature on its own, such as \
              `features.field_presence = IMPLICIT`"
         );
     }
     format!(
-        "has `{feature} = {value}`, which proto3 cannot say; remove it, or write `syntax = \"proto2\";` in place of the \
-         edition"
+        "sets `{feature} = {value}`, which proto3 cannot express; remove it, or replace the edition by \
+         `syntax = \"proto2\";`"
     )
 }
 
@@ -117,7 +122,7 @@ fn lower(file: &mut FileDescriptorProto) -> Result<(), Refusal> {
             features.with(options)?;
         }
     }
-    // Places of options, which are not where they were.
+    // The features were removed, so the indexes in the paths of options are no longer correct.
     const UNINTERPRETED: i32 = 999;
     if let Some(info) = &mut file.source_code_info {
         info.location.retain(|location| !location.path.contains(&UNINTERPRETED));
@@ -158,7 +163,8 @@ fn enumeration(of: &mut EnumDescriptorProto, features: Features) -> Result<(), R
     Ok(())
 }
 
-/// Whether the field is to be made `optional`, as it knows whether it is set.
+/// Applies the features to a field. Returns whether it must become `optional`, because it records
+/// whether it is set.
 fn field(of: &mut FieldDescriptorProto, features: Features) -> Result<bool, Refusal> {
     let options = of.options.as_mut().map(|options| &mut options.uninterpreted_option);
     let features = features.with(options)?;
@@ -189,13 +195,13 @@ mod tests {
 
     fn lowered(text: &str) -> Result<FileDescriptorProto, String> {
         let text = format!("// C.\nedition = \"2023\";\n{text}");
-        let read = read("t.proto", &text).expect("there is an edition");
+        let read = read("t.proto", &text).expect("the text has an edition");
         let read = read.map_err(|error| format!("{error:?}"))?;
         read.map(|file| file.file_descriptor_proto().clone())
     }
 
     #[test]
-    fn fields_know_whether_they_are_set_unless_told_otherwise() {
+    fn fields_are_optional_unless_their_presence_is_implicit() {
         let file = lowered(
             "message M { int32 a = 1; int32 b = 2 [features.field_presence = IMPLICIT]; repeated int32 c = 3; \
              oneof o { int32 d = 4; } map<string, int32> e = 5; \
@@ -215,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_proto3_cannot_say_is_refused() {
+    fn features_that_proto3_cannot_express_are_refused() {
         for (text, part) in [
             ("option features.enum_type = CLOSED;", "features.enum_type = CLOSED"),
             (

@@ -1,72 +1,72 @@
-//! Why a build failed, and what to do about it.
+//! Errors of a build: what is wrong, and what to do.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// What stopped the compilation of `.proto` files.
+/// Why the compilation of `.proto` files failed.
 ///
-/// `Debug` prints what `Display` does, because that is what a build script shows when `main` returns an
-/// error or unwraps one.
+/// `Debug` prints the same text as `Display`, because a build script prints `Debug` when `main`
+/// returns an error or unwraps one.
 #[non_exhaustive]
 pub enum Error {
     /// A `.proto` file is missing or wrong. The text starts with the file, the line and the column.
     Proto(String),
-    /// A file uses an edition instead of a syntax, and says what neither is known here nor can be said in
-    /// proto3.
+    /// A file uses an edition instead of a syntax, and the edition or one of its features is not
+    /// supported.
     Edition {
-        /// The file, as it is imported.
+        /// The name of the file, as in an import.
         file: String,
         /// What is wrong, and what to do.
         problem: String,
     },
-    /// Options of erpc are used where, or in a way that, they cannot be.
+    /// Options of erpc are used in a place or in a way that is not possible. Lists all of them.
     Options(Vec<Misuse>),
-    /// Two methods have the same id, which goes over the network in place of their names.
+    /// Two methods have the same id. Packets contain the id instead of the name.
     MethodCollision {
-        /// Full name of the one.
+        /// Full name of the first method.
         first: String,
-        /// Full name of the other.
+        /// Full name of the second method.
         second: String,
     },
-    /// Two things of a `.proto` file have the same name in Rust.
+    /// Two items of a `.proto` file have the same name in Rust.
     NameCollision {
-        /// The first, as the `.proto` file calls it.
+        /// The first item, with its name in the `.proto` file.
         first: String,
-        /// The second, as the `.proto` file calls it.
+        /// The second item, with its name in the `.proto` file.
         second: String,
-        /// The name that both have in Rust.
+        /// The name of both items in Rust.
         rust_name: String,
     },
-    /// A setting is not Rust: an attribute or a path.
+    /// The value of a setting, an attribute or a path, is not valid Rust.
     Setting {
-        /// Which setting.
+        /// Name of the setting, a function of [`Builder`](crate::Builder).
         name: &'static str,
-        /// What it was set to.
+        /// Value of the setting.
         value: String,
     },
-    /// `prost` could not generate the messages, or a file could not be written by it.
+    /// `prost` could not generate the messages or write a file, or there is no output folder.
     Generate(io::Error),
     /// A file could not be read.
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
     /// A file could not be written.
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
 }
 
-/// An option of erpc that cannot be as it is.
+/// A wrong use of an option of erpc.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Misuse {
-    /// Which method, message or field, by its full name.
+    /// The method, message or field, with its full name, or the setting of the builder.
     pub at: String,
     /// What is wrong, and what to do.
     pub problem: String,
@@ -89,7 +89,7 @@ impl fmt::Display for Error {
             }
             Self::MethodCollision { first, second } => write!(
                 f,
-                "{first} and {second} have the same 32-bit method id, so no server could tell them apart; rename \
+                "{first} and {second} have the same 32-bit method id, so a server cannot tell them apart; rename \
                  one of them"
             ),
             Self::NameCollision { first, second, rust_name } => {
@@ -99,7 +99,10 @@ impl fmt::Display for Error {
                 )
             }
             Self::Setting { name, value } => {
-                write!(f, "{name} is set to `{value}`, which is not Rust")
+                write!(
+                    f,
+                    "{name} is set to `{value}`, which is not valid Rust; correct it in the build script"
+                )
             }
             Self::Generate(error) => write!(f, "could not generate code: {error}"),
             Self::Read { path, source } => write!(f, "could not read {}: {source}", path.display()),

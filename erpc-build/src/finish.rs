@@ -1,22 +1,23 @@
-//! The last touches on files that `prost_build` has written.
+//! The last step: changes in the files that `prost_build` has written.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{Error, source};
 
-/// What may stand behind an address without being part of it.
+/// Characters at the end of an address that belong to the sentence, not to the address.
 const PUNCTUATION: [char; 8] = ['.', ',', ';', ':', '!', '?', '\'', '"'];
 
-/// Finishes a package's file: puts its items into `erpc::generated!`, which keeps them silent under the
-/// lints of any crate, and mends its comments. A file that does not exist had nothing in it.
+/// Finishes a package's file: puts its items into `erpc::generated!`, which allows the lints of any
+/// crate, and corrects the Markdown of its comments. If the file does not exist, the package has no
+/// code.
 pub(crate) fn finish(path: &Path, erpc_path: &str) -> Result<(), Error> {
     if !path.exists() {
         return Ok(());
     }
     let read = fs::read_to_string(path);
     let text = read.map_err(|source| Error::Read { path: path.to_owned(), source })?;
-    // Left from an earlier build, as `prost` writes nothing of a package without code.
+    // The file is from an earlier build: `prost` writes no file for a package without code.
     if text.lines().nth(1).is_some_and(|line| line.ends_with("::generated! {")) {
         return Ok(());
     }
@@ -24,7 +25,7 @@ pub(crate) fn finish(path: &Path, erpc_path: &str) -> Result<(), Error> {
 }
 
 fn finished(text: &str, erpc_path: &str) -> String {
-    // What `prost` says about itself stays first, where tools look for it.
+    // The `@generated` line of `prost` stays the first line, where tools look for it.
     let (first, items) = text.split_once('\n').unwrap_or((text, ""));
     let mut finished = format!("{first}\n{erpc_path}::generated! {{\n");
     let mut code = false;
@@ -49,8 +50,9 @@ fn finished(text: &str, erpc_path: &str) -> String {
     finished
 }
 
-/// Markdown that means what the `.proto` file's author wrote: `<name>` is no HTML, and the dot behind an
-/// address is not part of it, as `prost` has it.
+/// Appends the comment to `mended`, with Markdown that shows what the author of the `.proto` file
+/// wrote: `<name>` is escaped, because it is not HTML, and a dot after an address is moved out of
+/// the link that `prost` made.
 fn mend(comment: &str, mended: &mut String) {
     let mut rest = comment;
     while let Some(at) = rest.find(['<', '`']) {
@@ -73,7 +75,7 @@ fn mend(comment: &str, mended: &mut String) {
     mended.push_str(rest);
 }
 
-/// The address that `text` starts with, up to its `>`, and what is behind.
+/// The address at the start of `text`, up to its `>`, and the text after it.
 fn address(text: &str) -> Option<(&str, &str)> {
     let is_address = text.starts_with("http://") || text.starts_with("https://");
     text.split_once('>').filter(|(address, _)| is_address && !address.contains(' '))
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_mean_what_was_written() {
+    fn comments_show_what_the_author_wrote() {
         for (comment, meant) in [
             (" From <http://x.org/a.>", " From <http://x.org/a>."),
             (" (<https://x.org/a?b=c>).", " (<https://x.org/a?b=c>)."),
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn code_stays_as_it_is() {
+    fn code_blocks_stay_unchanged() {
         let text =
             "// By prost.\n/// <a>\n/// ```text\n/// <b>\n/// ```\n/// <c>\nstruct S<T>(T);\n";
         let meant = "// By prost.\n::erpc::generated! {\n/// \\<a>\n/// ```text\n/// <b>\n/// ```\n/// \\<c>\n\

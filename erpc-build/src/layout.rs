@@ -1,4 +1,5 @@
-//! Messages that are not plain `prost` ones: with a fixed layout, or with a view. What they may be made of.
+//! Messages with a fixed layout or a view, and the checks of their fields. All other messages are
+//! plain `prost` messages.
 
 use std::collections::HashMap;
 
@@ -11,13 +12,13 @@ use crate::{Misuse, options};
 /// How a message is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Layout {
-    /// As it lies in memory.
+    /// In place: the bytes in the packet are the message.
     Fixed,
-    /// By a view, if its handler is not asynchronous.
+    /// By a view, if the handler is not asynchronous.
     View,
 }
 
-/// The messages with a layout of their own, by their full names.
+/// The messages with a fixed layout or a view, by full name.
 pub(crate) type Layouts = HashMap<String, Layout>;
 
 /// Reads and checks the options of all messages.
@@ -59,7 +60,7 @@ fn check(message: &MessageDescriptor, layouts: &Layouts, misuses: &mut Vec<Misus
     let whole = whole.or_else(|| {
         let contains_itself = layout.is_some() && contains(message, message, &mut Vec::new());
         contains_itself
-            .then_some("contains itself, so it has no fixed size; remove the option, or the field")
+            .then_some("contains itself, so it has no fixed size; remove the option or the field")
     });
     if let Some(problem) = whole {
         let at = format!("message {}", message.full_name());
@@ -80,9 +81,11 @@ fn check(message: &MessageDescriptor, layouts: &Layouts, misuses: &mut Vec<Misus
 fn fixed_message(message: &MessageDescriptor) -> Option<&'static str> {
     let nested = message.child_messages().any(|child| !child.is_map_entry());
     if message.parent_message().is_some() {
-        Some("has `layout: FIXED` and is nested in another message; move it to the file's level")
+        Some(
+            "has `layout: FIXED` and is nested in another message; move it to the top level of the file",
+        )
     } else if nested || message.child_enums().len() > 0 {
-        Some("has `layout: FIXED` and types nested in it; move them to the file's level")
+        Some("has `layout: FIXED` and nested types; move them to the top level of the file")
     } else if message.fields().len() == 0 {
         Some("has `layout: FIXED` and no fields; remove the option")
     } else {
@@ -95,19 +98,19 @@ fn fixed_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
     let size = options::field_size(field);
     let kind = field.kind();
     let text = if field.is_map() || field.is_list() {
-        "is repeated, so it has no fixed size; write as many fields, or remove `layout: FIXED` from the message"
+        "is repeated, so it has no fixed size; write one field per element, or remove `layout: FIXED` from the message"
     } else if field.containing_oneof().is_some_and(|oneof| !oneof.is_synthetic()) {
-        "is in a oneof, which fixed layouts do not have; move it out, and say in a field of its own which one counts"
+        "is in a oneof, which fixed layouts do not support; move it out, and add a field that says which one is set"
     } else if !matches!(kind, Kind::Message(_))
         && field.supports_presence()
         && field.cardinality() != Cardinality::Required
     {
-        "is optional, but fields of a fixed layout are always there; remove `optional` (in proto2: write `required`), \
-         and add a `bool` that says whether it counts"
+        "is optional, but fields of a fixed layout are always present; remove `optional` (in proto2: write `required`), \
+         and add a `bool` field that says whether it is set"
     } else if field.is_group() {
-        "is a group; write a message with `layout: FIXED` in its place"
+        "is a group; replace it by a message with `layout: FIXED`"
     } else if field.field_descriptor_proto().default_value.is_some() {
-        "has a default, but fields of a fixed layout start as zero; remove it"
+        "has a default, but fields of a fixed layout start as zero; remove the default"
     } else {
         match kind {
             Kind::String => {
@@ -115,11 +118,11 @@ fn fixed_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
                  FIXED` from the message"
             }
             Kind::Bytes if size == 0 => {
-                "is bytes of unknown size; write `[(erpc.field).size = 16]` behind it"
+                "is `bytes` without a size; write `[(erpc.field).size = 16]` after it, with its number of bytes"
             }
             Kind::Message(of) if layouts.get(of.full_name()) != Some(&Layout::Fixed) => {
                 return Some(format!(
-                    "is a {}, which has no fixed layout; write `option (erpc.message).layout = FIXED;` there, too",
+                    "is a {}, which has no fixed layout; write `option (erpc.message).layout = FIXED;` in that message, too",
                     of.full_name()
                 ));
             }
@@ -132,20 +135,21 @@ fn fixed_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
 /// What is wrong with a field of a message with a view.
 fn view_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
     let text = if field.is_map() {
-        "is a map, which views do not have; remove `view` from the message"
+        "is a map, which views do not support; remove `view` from the message"
     } else if field.is_list() {
-        "is repeated, which views do not have; remove `view` from the message"
+        "is repeated, which views do not support; remove `view` from the message"
     } else if field.containing_oneof().is_some_and(|oneof| !oneof.is_synthetic()) {
-        "is in a oneof, which views do not have; remove `view` from the message, or move the field out"
+        "is in a oneof, which views do not support; remove `view` from the message, or move the field out"
     } else if field.is_group() {
-        "is a group, which views do not have; remove `view` from the message"
+        "is a group, which views do not support; remove `view` from the message"
     } else if field.field_descriptor_proto().default_value.is_some() {
-        "has a default, which views do not have; remove it, or `view` from the message"
+        "has a default, which views do not support; remove the default, or `view` from the message"
     } else {
         match field.kind() {
             Kind::Message(of) if layouts.get(of.full_name()) != Some(&Layout::View) => {
                 return Some(format!(
-                    "is a {}, which has no view; write `option (erpc.message).view = true;` there, too, or remove it here",
+                    "is a {}, which has no view; write `option (erpc.message).view = true;` in that message, too, or remove \
+                     it from this one",
                     of.full_name()
                 ));
             }
@@ -159,8 +163,8 @@ fn view_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
 fn plain_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
     match field.kind() {
         Kind::Message(of) if layouts.get(of.full_name()) == Some(&Layout::Fixed) => Some(format!(
-            "is a {}, which has `layout: FIXED` and can only be part of messages that have, too; write `option \
-             (erpc.message).layout = FIXED;` here, or make a message without it",
+            "is a {}, which has `layout: FIXED` and can only be part of messages with `layout: FIXED`; write `option \
+             (erpc.message).layout = FIXED;` in this message, or use a message without it for the field",
             of.full_name()
         )),
         _ => None,
@@ -175,7 +179,7 @@ fn size_of_another(field: &FieldDescriptor) -> Option<String> {
     })
 }
 
-/// Whether `message` can be found in the messages that are part of `within`, at any depth.
+/// Whether `within` contains `message`, at any depth. `seen` are the messages already searched.
 fn contains(
     within: &MessageDescriptor,
     message: &MessageDescriptor,

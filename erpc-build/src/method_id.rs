@@ -1,7 +1,7 @@
-//! Method ids, to find collisions where they can still be helped: at build time.
+//! Method ids, to find collisions at build time, when a method can still be renamed.
 
-/// The id of a method by its full name. The same function as `erpc_core::service::method_id`, which a
-/// test holds it to; repeated here so that build scripts do not compile the runtime.
+/// The id of the method with the name `full_name`. A copy of `erpc_core::service::method_id`, so
+/// that build scripts do not compile the runtime. A test checks that both functions agree.
 pub(crate) fn method_id(full_name: &str) -> u32 {
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = full_name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_copies_agree() {
+    fn both_copies_of_the_function_agree() {
         for n in 0..1_000 {
             let name = format!("package.v{n}.Service/Method{n}");
             assert_eq!(method_id(&name), erpc_core::service::method_id(&name), "{name}");

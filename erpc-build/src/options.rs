@@ -1,4 +1,4 @@
-//! What `erpc/options.proto` says in the files of a build.
+//! The options of `erpc/options.proto`, as the files of a build set them.
 
 use prost_types::{DescriptorProto, FieldDescriptorProto};
 use protox::file::File;
@@ -6,10 +6,10 @@ use protox::prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, MessageDescriptor, MethodDescriptor,
 };
 
-/// The name that it is imported by.
+/// The name of the file in imports.
 pub(crate) const FILE_NAME: &str = "erpc/options.proto";
 
-/// The file itself.
+/// The text of the file.
 pub(crate) const FILE: &str = include_str!("../proto/erpc/options.proto");
 
 /// `(erpc.method)`.
@@ -62,12 +62,12 @@ pub(crate) fn of_message(message: &MessageDescriptor) -> MessageOptions {
     read(message.parent_pool(), "erpc.message", message.options())
 }
 
-/// The size of a `bytes` field, 0 if it is not said.
+/// The size of a `bytes` field, in bytes; 0 if it is not set.
 pub(crate) fn field_size(field: &FieldDescriptor) -> u32 {
     read::<FieldOptions>(field.parent_pool(), "erpc.field", field.options()).size
 }
 
-/// Whether repeating a call is harmless, by the standard option.
+/// Whether calls may be retried, by the standard option `idempotency_level`.
 pub(crate) fn is_idempotent(method: &MethodDescriptor) -> bool {
     use prost_types::method_options::IdempotencyLevel;
     let options = method.method_descriptor_proto().options.as_ref();
@@ -75,7 +75,7 @@ pub(crate) fn is_idempotent(method: &MethodDescriptor) -> bool {
         .is_some_and(|options| options.idempotency_level() != IdempotencyLevel::IdempotencyUnknown)
 }
 
-/// What to write, if what the compiler complains about are our options.
+/// What to write, if the compiler's `complaint` is about options of erpc.
 pub(crate) fn hint(complaint: &str) -> Option<String> {
     if !complaint.contains("'erpc.") && !complaint.contains("(erpc.") {
         return None;
@@ -97,7 +97,7 @@ pub(crate) fn hint(complaint: &str) -> Option<String> {
     Some(format!("{} has {}", name(option), fields.join(", ")))
 }
 
-/// A field of an option, and what it can be.
+/// A field of an option, with its type or its possible values.
 fn known(of: &DescriptorProto, field: &FieldDescriptorProto) -> String {
     let values = of.enum_type.iter().filter(|of| field.type_name().ends_with(of.name()));
     let values: Vec<_> = values.flat_map(|of| of.value.iter().map(|value| value.name())).collect();
@@ -110,7 +110,8 @@ fn known(of: &DescriptorProto, field: &FieldDescriptorProto) -> String {
     format!("{}: {kind}", field.name())
 }
 
-/// An option by its full name; its default if it is not set, or nobody has imported its file.
+/// Reads the option with the full name `name`. Returns the default if the option is not set, or if
+/// no file imports `erpc/options.proto`.
 fn read<M: prost::Message + Default>(
     pool: &DescriptorPool,
     name: &str,
@@ -119,7 +120,7 @@ fn read<M: prost::Message + Default>(
     let extension = pool.get_extension_by_name(name);
     let set = extension.filter(|extension| options.has_extension(extension));
     let value = set.map(|extension| options.get_extension(&extension).into_owned());
-    // What is no such message comes from another file of that name, which says nothing to us.
+    // A value that is not a message is from another file of the same name, and is ignored.
     let message = value.as_ref().and_then(|value| value.as_message());
     message.and_then(|message| message.transcode_to().ok()).unwrap_or_default()
 }

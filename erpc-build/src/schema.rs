@@ -1,4 +1,4 @@
-//! What is to be generated for each method: the `.proto` files' options and the builder's, made one.
+//! The plan for each method: the options of its `.proto` file, with the changes of the builder.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::{Error, Misuse};
 /// Where a method's handlers run; see [`Builder::mode`](crate::Builder::mode).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// In the event loop, on the request as it was received. For handlers that take microseconds and
-    /// never block. The default.
+    /// In the event loop, on the received request. For handlers that take microseconds and never
+    /// block. The default.
     Dispatch,
-    /// On a worker thread. For handlers that compute long or block.
+    /// On a worker thread. For handlers that compute for a long time or block.
     Worker,
-    /// In the event loop as an `async fn`. For handlers that wait, be it for other calls or for time.
+    /// In the event loop as an `async fn`. For handlers that wait for other calls or for a timer.
     Async,
 }
 
-/// What the builder says of a method in place of its `.proto` file.
+/// A setting of the builder that overrides a method's option in the `.proto` file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     Mode(Mode),
@@ -35,7 +35,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// The builder's function that says it.
+    /// The name of the builder's function.
     fn setting(self) -> &'static str {
         match self {
             Self::Mode(_) => "mode",
@@ -47,7 +47,7 @@ impl Change {
     }
 }
 
-/// What a method's handler looks like.
+/// The kind of a method's handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
     Dispatch,
@@ -59,26 +59,27 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// A plain `fn`, which the derive may move between the event loop and workers.
+    /// Whether the handler is a plain `fn`, which the derive can move between the event loop and
+    /// workers.
     pub(crate) fn is_sync(self) -> bool {
         matches!(self, Self::Dispatch | Self::Worker)
     }
 }
 
-/// A method as it is to be generated.
+/// The settings that a method is generated with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MethodPlan {
     pub(crate) shape: Shape,
     pub(crate) idempotent: bool,
-    /// Microseconds, 0: none.
+    /// In microseconds. 0: none.
     pub(crate) deadline_us: u64,
-    /// Bytes, 0: no limit of the method's own.
+    /// In bytes. 0: only the limit of the session applies.
     pub(crate) max_request: u32,
-    /// Bytes, 0: no limit of the method's own.
+    /// In bytes. 0: only the limit of the session applies.
     pub(crate) max_response: u32,
 }
 
-/// All methods by their full names, and the messages that are not plain ones.
+/// All methods by full name, and the messages with a fixed layout or a view.
 #[derive(Debug)]
 pub(crate) struct Schema {
     methods: HashMap<String, MethodPlan>,
@@ -86,8 +87,8 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Reads the options of all services that are generated; `changes` are the builder's, of methods by their
-    /// full names.
+    /// Reads the options of all services that are generated. `changes` are the builder's settings,
+    /// with the full names of their methods.
     pub(crate) fn new(source: &Source, changes: &[(String, Change)]) -> Result<Self, Error> {
         let mut misuses = Vec::new();
         let mut methods = HashMap::new();
@@ -120,12 +121,12 @@ impl Schema {
         }
     }
 
-    /// How the message with that full name is read, if it is no plain one.
+    /// The layout of the message with the name `full_name`; `None` for a plain message.
     pub(crate) fn layout(&self, full_name: &str) -> Option<Layout> {
         self.layouts.get(full_name).copied()
     }
 
-    /// The messages that are not plain ones, in the order of their files.
+    /// The messages with a fixed layout or a view, in the order of their files.
     pub(crate) fn messages<'a>(
         &'a self,
         pool: &'a DescriptorPool,
@@ -136,7 +137,7 @@ impl Schema {
         })
     }
 
-    /// The method with that full name, `package.Service/Method`.
+    /// The plan of the method with the name `full_name`, `package.Service/Method`.
     pub(crate) fn method(&self, full_name: &str) -> MethodPlan {
         self.methods.get(full_name).copied().unwrap_or(MethodPlan::DEFAULT)
     }
@@ -188,7 +189,7 @@ fn plan(
     Ok(plan)
 }
 
-/// Rounded up, so that no deadline becomes none.
+/// In microseconds, rounded up, because 0 means no deadline.
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
@@ -204,7 +205,7 @@ fn shape(method: &MethodDescriptor, mode: Option<Mode>) -> Result<Shape, Misuse>
         (Some(shape), None | Some(Mode::Async)) => Ok(shape),
         (Some(_), Some(_)) => Err(Misuse {
             at: format!("method {}", full_name(method)),
-            problem: "streams, so its handler is asynchronous; remove its mode".to_owned(),
+            problem: "streams, so its handler is always asynchronous; remove its `mode`".to_owned(),
         }),
         (None, None | Some(Mode::Dispatch)) => Ok(Shape::Dispatch),
         (None, Some(Mode::Worker)) => Ok(Shape::Worker),
@@ -212,7 +213,8 @@ fn shape(method: &MethodDescriptor, mode: Option<Mode>) -> Result<Shape, Misuse>
     }
 }
 
-/// Tells what there is: the methods of its service or, if that is unknown, too, the services.
+/// The error for an unknown method. Lists the methods of its service or, if the service is unknown
+/// as well, all services.
 fn unknown_method<'a>(
     setting: &str,
     method: &str,

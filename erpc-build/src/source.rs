@@ -1,4 +1,5 @@
-//! From files to descriptors: by `protox`, by `protoc`, or as another compiler has left them.
+//! Turns files into descriptors: with `protox`, with `protoc`, or from the output of another
+//! compiler.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -16,14 +17,15 @@ use protox::prost_reflect::DescriptorPool;
 use crate::edition::{self, Refusal};
 use crate::{Error, options};
 
-/// What was read.
+/// The files of a build.
 pub(crate) struct Source {
     pub(crate) pool: DescriptorPool,
-    /// The files that were asked for, rather than imported; their services are generated.
+    /// Names of the files that the build script listed. Services are generated only for these, not
+    /// for imported files.
     pub(crate) named: HashSet<String>,
 }
 
-/// The files behind a [`Source`], for cargo to watch. Known also if reading failed.
+/// Paths of the files of a [`Source`], for cargo to watch. Filled also if reading fails.
 pub(crate) type Paths = HashSet<PathBuf>;
 
 /// Reads with `protox`.
@@ -55,7 +57,7 @@ pub(crate) fn read(
     Ok(Source { pool: compiler.descriptor_pool(), named })
 }
 
-/// Reads with `protoc`, which is found as `prost_build` finds it. `scratch` is a folder of our own.
+/// Reads with `protoc`, which `prost_build` finds. `scratch` is a folder for temporary files.
 pub(crate) fn read_with_protoc(
     protoc: &mut prost_build::Config,
     protos: &[PathBuf],
@@ -84,12 +86,12 @@ pub(crate) fn read_with_protoc(
         }
         paths.extend(path);
     }
-    // Again, because `prost_types` keeps no options of others.
+    // Decoded again, because `prost_types` drops the options of erpc.
     let encoded = fs::read(&set).map_err(|source| Error::Read { path: set, source })?;
     Ok(Source { pool: decode(&encoded)?, named })
 }
 
-/// Takes an encoded `FileDescriptorSet`; every file counts as asked for.
+/// Decodes a `FileDescriptorSet`. All its files count as named, so all services are generated.
 pub(crate) fn decode_set(encoded: &[u8]) -> Result<Source, Error> {
     let pool = decode(encoded)?;
     let named = pool.files().map(|file| file.name().to_owned()).collect();
@@ -101,15 +103,15 @@ fn decode(encoded: &[u8]) -> Result<DescriptorPool, Error> {
     let set =
         FileDescriptorSet::decode(encoded).map_err(|error| Error::Proto(error.to_string()))?;
     if let Some(file) = set.file.iter().find(|file| file.syntax() == "editions") {
-        let problem = "uses an edition, which only the compiler that is part of this crate reads; leave `use_protoc` and \
-                       `compile_descriptor_set` out, or write `syntax = \"proto3\";` (or \"proto2\") in its place and remove \
-                       `features`";
+        let problem = "uses an edition, which only the compiler inside erpc-build can read; remove `use_protoc` or \
+                       `compile_descriptor_set` from the build script, or replace the edition by `syntax = \"proto3\";` \
+                       (or \"proto2\") and remove `features`";
         return Err(Error::Edition { file: file.name().to_owned(), problem: problem.to_owned() });
     }
     DescriptorPool::decode(encoded).map_err(|error| Error::Proto(format!("{error:?}")))
 }
 
-/// Whether the file that was asked for as `proto` is the one at `path`.
+/// Whether `proto`, a path from the build script, is the file at `path`.
 fn same_file(proto: &Path, path: &Path, includes: &[PathBuf]) -> bool {
     let Ok(path) = path.canonicalize() else { return false };
     let included = includes.iter().map(|include| include.join(proto));
@@ -119,25 +121,26 @@ fn same_file(proto: &Path, path: &Path, includes: &[PathBuf]) -> bool {
         .any(|place| place.canonicalize().is_ok_and(|place| place == path))
 }
 
-/// The include folders. `protox` does not know editions, so such files are read as proto3. People also have
-/// copies of Google's own files in them, with words that are too new for `protox`; such a copy gives way
-/// to what `protox` brings along.
+/// The include folders. `protox` does not support editions, so files with an edition are read as
+/// proto3. Include folders often contain copies of Google's own files, with syntax that is too new
+/// for `protox`; in place of such a copy, the file inside `protox` is used.
 struct Included {
     files: ChainFileResolver,
     includes: Vec<PathBuf>,
     lowered: Rc<RefCell<Lowered>>,
 }
 
-/// What has become of files with editions.
+/// The files with an edition.
 #[derive(Default)]
 struct Lowered {
+    /// Paths of all such files.
     paths: Vec<PathBuf>,
-    /// A file that is no proto3, and why not.
+    /// A file that cannot be read as proto3, and why.
     refused: Option<(String, Refusal)>,
 }
 
 impl Included {
-    /// A file that `protox` cannot read, if that is because of its edition.
+    /// Reads a file that `protox` cannot read. `None`: the file has no edition.
     fn with_edition(&self, name: &str) -> Option<Result<File, protox::Error>> {
         let mut paths = self.includes.iter().map(|include| include.join(name));
         let path = paths.find(|path| path.exists())?;
@@ -168,7 +171,7 @@ impl FileResolver for Included {
     }
 }
 
-/// `erpc/options.proto`, which nobody needs to have.
+/// Provides `erpc/options.proto`, so that users need no copy.
 struct OwnFiles;
 
 impl FileResolver for OwnFiles {
@@ -181,13 +184,13 @@ impl FileResolver for OwnFiles {
 }
 
 fn proto_error(error: &protox::Error) -> Error {
-    // Its Debug has the line and column, its Display does not.
+    // The Debug of the error contains the line and column, its Display does not.
     let text = format!("{error:?}");
     let hint = options::hint(&text);
     Error::Proto(hint.map_or(text.clone(), |hint| format!("{text}; {hint}")))
 }
 
-/// Writes a file, and makes the folder that it is in.
+/// Writes a file, and creates its folder if necessary.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
     folder

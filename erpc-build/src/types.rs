@@ -1,4 +1,4 @@
-//! Where types are in Rust: what `prost` does for its own code, for ours.
+//! The Rust paths of types. The same rules as in `prost`, for the code that this crate generates.
 
 use heck::{ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::TokenStream;
@@ -6,9 +6,10 @@ use protox::prost_reflect::{EnumDescriptor, MessageDescriptor};
 
 use crate::attributes::matches;
 
-/// Types that exist elsewhere; all others are in modules that are called as their packages.
+/// The types that exist elsewhere (`extern_path`). All other types are in modules with the names of
+/// their packages.
 pub(crate) struct Types {
-    /// Paths in `.proto` files, which start with a dot, and in Rust.
+    /// Path in `.proto` files, which starts with a dot, and path in Rust.
     externs: Vec<(String, String)>,
 }
 
@@ -17,22 +18,22 @@ impl Types {
         Self { externs }
     }
 
-    /// Whether the type with that full name is not generated, because it exists elsewhere.
+    /// Whether the type with the name `full_name` exists elsewhere, so that it is not generated.
     pub(crate) fn is_extern(&self, full_name: &str) -> bool {
         self.extern_of(full_name).is_some()
     }
 
-    /// A message as seen from `package`'s module.
+    /// The path of a message, relative to the module of `package`.
     pub(crate) fn message(&self, package: &str, message: &MessageDescriptor) -> TokenStream {
         tokens(&self.path(package, message.full_name()))
     }
 
-    /// An enum as seen from `package`'s module.
+    /// The path of an enum, relative to the module of `package`.
     pub(crate) fn enumeration(&self, package: &str, of: &EnumDescriptor) -> TokenStream {
         tokens(&self.path(package, of.full_name()))
     }
 
-    /// The view of a message as seen from `package`'s module.
+    /// The path of a message's view, relative to the module of `package`.
     pub(crate) fn view(&self, package: &str, message: &MessageDescriptor) -> TokenStream {
         if self.is_extern(message.full_name()) {
             return tokens(&format!("{}View", self.path(package, message.full_name())));
@@ -60,7 +61,8 @@ impl Types {
     }
 }
 
-/// What a message's view is called: nested messages have theirs beside those of others.
+/// The name of a message's view. All views of a package are in the package's module; the view of a
+/// nested message has the names of the outer messages in its name.
 pub(crate) fn view_name(message: &MessageDescriptor) -> String {
     let name = message.full_name();
     let nested = name.strip_prefix(message.package_name()).unwrap_or(name);
@@ -78,7 +80,7 @@ fn relative(package: &str, full_name: &str) -> String {
     format!("{}{}", "super::".repeat(from.count()), in_modules(to))
 }
 
-/// The last is a type, all others are modules.
+/// A path of `names`: the last is a type, all others are modules.
 fn in_modules<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.collect();
     let Some((last, modules)) = names.split_last() else { return String::new() };
@@ -86,7 +88,7 @@ fn in_modules<'a>(names: impl Iterator<Item = &'a str>) -> String {
     modules.chain([escaped(last.to_upper_camel_case())]).collect::<Vec<_>>().join("::")
 }
 
-/// A name that may be a keyword, as `prost` writes it.
+/// The name as `prost` writes it: a keyword gets `r#` or an underscore.
 pub(crate) fn escaped(name: String) -> String {
     match name.as_str() {
         "self" | "super" | "crate" | "extern" | "Self" | "_" => format!("{name}_"),
@@ -97,7 +99,8 @@ pub(crate) fn escaped(name: String) -> String {
 
 fn tokens(path: &str) -> TokenStream {
     path.parse().unwrap_or_else(|_| {
-        let message = format!("`{path}` is not a path of Rust; see `extern_path`");
+        let message =
+            format!("`{path}` is not a Rust path; correct `extern_path` in the build script");
         quote::quote!(::std::compile_error!(#message))
     })
 }
@@ -124,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_elsewhere_is_found_by_the_longest_path() {
+    fn a_type_elsewhere_is_found_by_the_longest_matching_path() {
         let externs = [(".a", "::a"), (".a.b", "::b::b"), (".a.b.Own", "crate::Mine")];
         let types = Types::new(externs.map(|(a, b)| (a.to_owned(), b.to_owned())).to_vec());
         assert_eq!(types.path("x", "a.M"), "::a::M");

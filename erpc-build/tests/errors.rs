@@ -1,11 +1,11 @@
-//! What a build that fails says.
+//! The errors of builds that fail.
 
 use std::fs;
 use std::path::Path;
 
 use erpc_build::{Builder, Error, Mode};
 
-/// Compiles one file with this content.
+/// Compiles one file: a proto3 header with a message `M`, then `proto`.
 fn compile(case: &str, proto: &str) -> Error {
     compile_with(case, proto, erpc_build::configure())
 }
@@ -15,7 +15,7 @@ fn compile_with(case: &str, proto: &str, builder: Builder) -> Error {
     compile_text(case, &text, builder)
 }
 
-/// Compiles one file that is all of this.
+/// Compiles one file with the content `text`.
 fn compile_text(case: &str, text: &str, builder: Builder) -> Error {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(case);
     fs::create_dir_all(&folder).unwrap();
@@ -26,15 +26,15 @@ fn compile_text(case: &str, text: &str, builder: Builder) -> Error {
 }
 
 #[test]
-fn a_mistake_in_a_file_is_shown_with_its_place() {
+fn a_mistake_in_a_file_is_reported_with_its_place() {
     let error = compile("syntax", "message N { Missing field = 1; }");
     assert!(matches!(error, Error::Proto(_)));
     assert_eq!(error.to_string(), "test.proto:4:13: name 'Missing' is not defined");
-    assert_eq!(format!("{error:?}"), error.to_string(), "unwrapping shows the same");
+    assert_eq!(format!("{error:?}"), error.to_string(), "Debug must equal Display");
 }
 
 #[test]
-fn a_missing_import_is_shown_with_its_place() {
+fn a_missing_import_is_reported_with_its_place() {
     let error = compile("import", "import \"gone.proto\";");
     assert_eq!(error.to_string(), "test.proto:4:1: import 'gone.proto' not found");
 }
@@ -49,7 +49,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn options_that_cannot_be_are_named_all_at_once() {
+fn all_wrong_options_are_reported_together() {
     let service = "service S { \
         rpc A(M) returns (stream M) { option (erpc.method).mode = WORKER; } \
         rpc B(stream M) returns (M) { option (erpc.method).mode = DISPATCH; } }";
@@ -66,7 +66,7 @@ fn options_that_cannot_be_are_named_all_at_once() {
 }
 
 #[test]
-fn a_mode_for_an_unknown_service_is_told_which_there_are() {
+fn an_error_about_an_unknown_service_lists_the_services() {
     let builder = erpc_build::configure().mode("p.T/A", Mode::Async);
     let error = compile_with("service", "service S { rpc A(M) returns (M); }", builder);
     assert_eq!(
@@ -75,26 +75,26 @@ fn a_mode_for_an_unknown_service_is_told_which_there_are() {
     );
 }
 
-/// What is said of messages with layouts, line by line.
+/// The lines of the error for messages with layouts.
 fn layout_errors(case: &str, proto: &str) -> Vec<String> {
     let error = compile(case, &format!("import \"erpc/options.proto\"; {proto}"));
     assert!(matches!(error, Error::Options(_)), "{error}");
     error.to_string().lines().map(str::to_owned).collect()
 }
 
-/// Each line names its place and says this.
+/// Asserts for each line that it starts with the place and contains the text.
 fn assert_lines(lines: &[String], expected: &[(&str, &str)]) {
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
-    for (line, (place, said)) in lines.iter().zip(expected) {
+    for (line, (place, text)) in lines.iter().zip(expected) {
         assert!(
-            line.starts_with(&format!("{place}: ")) && line.contains(said),
-            "{line}\n  is not {place}: {said}"
+            line.starts_with(&format!("{place}: ")) && line.contains(text),
+            "{line}\n  is not {place}: {text}"
         );
     }
 }
 
 #[test]
-fn fields_that_a_fixed_layout_cannot_have_are_named_with_what_to_write() {
+fn an_error_names_the_fields_that_a_fixed_layout_cannot_have() {
     let lines = layout_errors(
         "fixed",
         "message F { option (erpc.message).layout = FIXED; \
@@ -104,13 +104,13 @@ fn fields_that_a_fixed_layout_cannot_have_are_named_with_what_to_write() {
     );
     let expected = [
         ("field p.F.a", "write `bytes` with `[(erpc.field).size = 16]`"),
-        ("field p.F.b", "bytes of unknown size; write `[(erpc.field).size = 16]`"),
+        ("field p.F.b", "`bytes` without a size; write `[(erpc.field).size = 16]`"),
         ("field p.F.c", "is repeated"),
         ("field p.F.d", "is repeated"),
         ("field p.F.e", "remove `optional`"),
         (
             "field p.F.f",
-            "is a p.M, which has no fixed layout; write `option (erpc.message).layout = FIXED;` there, too",
+            "is a p.M, which has no fixed layout; write `option (erpc.message).layout = FIXED;` in that message, too",
         ),
         ("field p.F.h", "is in a oneof"),
         ("field p.F.i", "has a size, which only `bytes` fields"),
@@ -119,7 +119,7 @@ fn fields_that_a_fixed_layout_cannot_have_are_named_with_what_to_write() {
 }
 
 #[test]
-fn messages_that_cannot_have_a_fixed_layout_are_named_with_what_to_write() {
+fn an_error_names_the_messages_that_cannot_have_a_fixed_layout() {
     let fixed = "option (erpc.message).layout = FIXED;";
     let lines = layout_errors(
         "fixed-messages",
@@ -134,10 +134,10 @@ fn messages_that_cannot_have_a_fixed_layout_are_named_with_what_to_write() {
     let expected = [
         ("message p.Both", "remove `view`"),
         ("message p.Empty", "no fields; remove the option"),
-        ("message p.Outer.Inner", "move it to the file's level"),
-        ("message p.Holder", "move them to the file's level"),
+        ("message p.Outer.Inner", "move it to the top level of the file"),
+        ("message p.Holder", "move them to the top level of the file"),
         ("message p.Self", "contains itself"),
-        ("field p.Outer.inner", "can only be part of messages that have, too"),
+        ("field p.Outer.inner", "can only be part of messages with `layout: FIXED`"),
     ];
     let (mut lines, mut expected) = (lines, expected);
     lines.sort_unstable();
@@ -146,7 +146,7 @@ fn messages_that_cannot_have_a_fixed_layout_are_named_with_what_to_write() {
 }
 
 #[test]
-fn fields_that_a_view_cannot_have_are_named_with_what_to_write() {
+fn an_error_names_the_fields_that_a_view_cannot_have() {
     let view = "option (erpc.message).view = true;";
     let lines = layout_errors(
         "view",
@@ -160,11 +160,11 @@ fn fields_that_a_view_cannot_have_are_named_with_what_to_write() {
     );
     let expected = [
         ("message p.V", "contains itself"),
-        ("field p.V.a", "is repeated, which views do not have; remove `view`"),
+        ("field p.V.a", "is repeated, which views do not support; remove `view`"),
         ("field p.V.b", "is a map"),
         (
             "field p.V.c",
-            "is a p.M, which has no view; write `option (erpc.message).view = true;` there, too",
+            "is a p.M, which has no view; write `option (erpc.message).view = true;` in that message, too",
         ),
         ("field p.V.e", "is in a oneof"),
         ("field p.V.f", "is a google.protobuf.Timestamp, which has no view"),
@@ -175,7 +175,7 @@ fn fields_that_a_view_cannot_have_are_named_with_what_to_write() {
 }
 
 #[test]
-fn what_proto2_has_and_layouts_have_not_is_named() {
+fn an_error_names_the_proto2_fields_that_layouts_do_not_support() {
     let text = "syntax = \"proto2\"; package p; import \"erpc/options.proto\"; \
         message F { option (erpc.message).layout = FIXED; \
             optional uint32 a = 1; required uint32 b = 2 [default = 3]; } \
@@ -193,7 +193,7 @@ fn what_proto2_has_and_layouts_have_not_is_named() {
 }
 
 #[test]
-fn a_view_that_meets_a_message_in_rust_is_named() {
+fn a_view_with_the_name_of_a_message_is_refused() {
     let messages = "import \"erpc/options.proto\"; message NoteView {} \
         message Note { option (erpc.message).view = true; string text = 1; }";
     assert_eq!(
@@ -204,8 +204,8 @@ fn a_view_that_meets_a_message_in_rust_is_named() {
 }
 
 #[test]
-fn options_of_another_file_with_our_name_are_ours_if_they_say_the_same() {
-    // Who has copied the file for other compilers keeps it in an include folder, before our own.
+fn a_copy_of_the_options_file_in_an_include_folder_is_used() {
+    // Users copy the file for other compilers. An include folder comes before the built-in file.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("copied");
     fs::create_dir_all(folder.join("erpc")).unwrap();
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/erpc/options.proto");
@@ -218,31 +218,31 @@ fn options_of_another_file_with_our_name_are_ours_if_they_say_the_same() {
     builder.compile_protos(&[&file], &[&folder]).unwrap();
     let generated = fs::read_to_string(folder.join("p.rs")).unwrap();
     assert!(generated.contains("[(\"A\", Some(::erpc::service::Mode::Worker))]"), "{generated}");
-    assert!(!folder.join("erpc.rs").exists(), "the options themselves are nobody's messages");
+    assert!(!folder.join("erpc.rs").exists(), "no code is generated for the options");
 }
 
 #[test]
-fn editions_that_are_no_proto3_are_refused_by_name() {
-    for (text, said) in [
+fn an_edition_that_proto3_cannot_express_is_refused() {
+    for (text, problem) in [
         (
             "// New.\nedition = \"2024\";\nmessage M {}",
-            "is of edition 2024, of which only 2023 is known",
+            "uses edition 2024, but only edition 2023 is supported; write `edition = \"2023\";` or `syntax = \"proto3\";`",
         ),
         (
             "edition = \"2023\"; option features.enum_type = CLOSED;",
-            "has `features.enum_type = CLOSED`, which proto3 cannot say; remove it, or write `syntax = \"proto2\";` in \
-             place of the edition",
+            "sets `features.enum_type = CLOSED`, which proto3 cannot express; remove it, or replace the edition by \
+             `syntax = \"proto2\";`",
         ),
     ] {
         let error = compile_text("editions", text, erpc_build::configure());
         assert!(matches!(error, Error::Edition { .. }));
-        assert_eq!(error.to_string(), format!("test.proto {said}"));
+        assert_eq!(error.to_string(), format!("test.proto {problem}"));
     }
 }
 
 #[test]
-fn two_methods_with_one_id_are_named() {
-    // Found by search.
+fn two_methods_with_the_same_id_are_refused() {
+    // A search over names found this collision.
     let text = "syntax = \"proto3\"; package test; message M {} \
         service Math { rpc M21631(M) returns (M); rpc M61262(M) returns (M); }";
     let error = compile_text("ids", text, erpc_build::configure());
@@ -251,7 +251,7 @@ fn two_methods_with_one_id_are_named() {
 }
 
 #[test]
-fn two_methods_with_one_rust_name_are_named() {
+fn two_methods_with_the_same_rust_name_are_refused() {
     let error =
         compile("snake", "service S { rpc GetAll(M) returns (M); rpc get_all(M) returns (M); }");
     assert_eq!(
@@ -261,7 +261,7 @@ fn two_methods_with_one_rust_name_are_named() {
 }
 
 #[test]
-fn other_things_with_one_rust_name_are_named() {
+fn other_items_with_the_same_rust_name_are_refused() {
     for (case, proto, named) in [
         (
             "types",
@@ -285,7 +285,7 @@ fn other_things_with_one_rust_name_are_named() {
 }
 
 #[test]
-fn a_service_that_meets_a_message_in_rust_is_named() {
+fn a_service_whose_module_has_the_name_of_a_messages_module_is_refused() {
     let error = compile("module", "message KvService { message N {} } service Kv {}");
     assert_eq!(
         error.to_string(),
@@ -294,13 +294,16 @@ fn a_service_that_meets_a_message_in_rust_is_named() {
 }
 
 #[test]
-fn a_setting_that_is_no_rust_is_named() {
+fn a_setting_that_is_not_valid_rust_is_refused() {
     let error = compile_with("setting", "", erpc_build::configure().erpc_path("not a path"));
-    assert_eq!(error.to_string(), "erpc_path is set to `not a path`, which is not Rust");
+    assert_eq!(
+        error.to_string(),
+        "erpc_path is set to `not a path`, which is not valid Rust; correct it in the build script"
+    );
 }
 
 #[test]
-fn options_that_are_not_imported_are_told_how() {
+fn an_error_about_options_without_the_import_says_what_to_import() {
     for (case, proto, name) in [
         (
             "forgotten",
@@ -310,14 +313,14 @@ fn options_that_are_not_imported_are_told_how() {
         ("forgotten_field", "message N { bytes x = 1 [(erpc.field).size = 8]; }", "field"),
     ] {
         let error = compile(case, proto).to_string();
-        let told =
+        let expected =
             format!("name 'erpc.{name}' is not defined; add `import \"erpc/options.proto\";`");
-        assert!(error.ends_with(&told), "{error}");
+        assert!(error.ends_with(&expected), "{error}");
     }
 }
 
 #[test]
-fn misspelt_options_are_told_what_there_is() {
+fn an_error_about_a_misspelt_option_lists_the_options() {
     let method = "(erpc.method) has mode: DISPATCH or WORKER or ASYNC, deadline_us: uint64, idempotent: bool, \
                   max_request: uint32, max_response: uint32";
     let of_method =

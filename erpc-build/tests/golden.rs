@@ -1,6 +1,7 @@
-//! What is generated, word by word.
+//! Compares generated code with golden files, byte by byte.
 //!
-//! After a change that is meant, `UPDATE_GOLDEN=1 cargo test -p erpc-build` writes the files; review the difference.
+//! After an intended change, `UPDATE_GOLDEN=1 cargo test -p erpc-build` writes the golden files;
+//! review the difference.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
 
-/// Generates with `builder` and compares the file of each package with the one in `tests/golden`.
+/// Generates code with `builder` and compares each package's file with its file in `tests/golden`.
 fn check(case: &str, builder: Builder, protos: &[&str], packages: &[&str]) {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(case);
     fs::create_dir_all(&out).unwrap();
@@ -51,12 +52,12 @@ fn only_a_server_under_another_path() {
 }
 
 #[test]
-fn names_that_meet_others() {
+fn names_that_collide_with_others() {
     check("odd", erpc_build::configure(), &["odd/names.proto"], &["odd.names", "odd.imported"]);
 }
 
 #[test]
-fn files_that_say_little() {
+fn a_file_with_few_comments() {
     check("bare", erpc_build::configure(), &["odd/bare.proto"], &["odd.bare"]);
 }
 
@@ -66,7 +67,7 @@ fn names_that_are_keywords() {
 }
 
 #[test]
-fn modes_and_what_else_is_declared() {
+fn modes_and_other_options_of_methods() {
     let builder = erpc_build::configure()
         .trait_attribute(".modes.v1.Store", "#[diagnostic::on_unimplemented(note = \"a note\")]")
         .client_attribute("Store", "#[doc(alias = \"shop\")]")
@@ -81,7 +82,7 @@ fn streams() {
 }
 
 #[test]
-fn messages_that_are_read_where_they_lie() {
+fn messages_with_fixed_layouts_and_views() {
     let builder = erpc_build::configure().type_attribute("Receipt", "#[doc(alias = \"slip\")]");
     check("layouts", builder, &["layouts.proto"], &["layouts.v1"]);
 }
@@ -92,7 +93,7 @@ fn proto2() {
 }
 
 #[test]
-fn types_of_others() {
+fn types_from_other_crates() {
     let builder = erpc_build::configure()
         .extern_path(".shared.v1", "crate::shared")
         .bytes(".known.v1.Everything.cheap")
@@ -103,6 +104,6 @@ fn types_of_others() {
 }
 
 #[test]
-fn types_for_others() {
+fn types_for_other_crates() {
     check("shared", erpc_build::configure(), &["shared.proto"], &["shared.v1"]);
 }

@@ -1,5 +1,5 @@
-//! Files read by `protoc`. A script stands in for it, so that the tests need none; what a real one says
-//! is tested as well if `PROTOC` names one.
+//! Files read by `protoc`. A script replaces `protoc`, so the tests do not need it. If `PROTOC`
+//! names a real `protoc`, one test uses that.
 
 #![cfg(unix)]
 
@@ -15,7 +15,7 @@ const PROTO: &str = "syntax = \"proto3\";\npackage p;\nimport \"erpc/options.pro
 const IMPORTED: &str = "syntax = \"proto3\";\npackage i;\nmessage Thing {}\n\
     service Elsewhere { rpc A(Thing) returns (Thing); }\n";
 
-/// A folder with the two files.
+/// Creates a folder with the two files.
 fn folder(case: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("protoc").join(case);
     fs::create_dir_all(folder.join("out")).unwrap();
@@ -24,7 +24,7 @@ fn folder(case: &str) -> PathBuf {
     folder
 }
 
-/// A program in `folder` that runs `lines`, with `$out` the file to write.
+/// Creates a script in `folder` that replaces `protoc` and runs `lines`; `$out` is the output file.
 fn stand_in(folder: &Path, lines: &str) -> PathBuf {
     let program = folder.join("protoc");
     let text = format!(
@@ -44,7 +44,7 @@ fn compile(folder: &Path, protoc: &Path) -> Result<String, Error> {
         })
         .emit_rerun_if_changed(false)
         .out_dir(folder.join("out"));
-    // Relative to an include folder, as `protoc` allows.
+    // The file name is relative to an include folder; `protoc` allows this.
     builder.compile_protos(&["test.proto"], &[folder])?;
     Ok(fs::read_to_string(folder.join("out/p.rs")).unwrap())
 }
@@ -55,7 +55,7 @@ fn assert_generated(folder: &Path, generated: &str) {
     assert!(generated.contains(served), "{generated}");
     let imported = fs::read_to_string(folder.join("out/i.rs")).unwrap();
     assert!(imported.contains("pub struct Thing") && !imported.contains("elsewhere"), "{imported}");
-    assert!(!folder.join("out/erpc.rs").exists(), "the options are nobody's messages");
+    assert!(!folder.join("out/erpc.rs").exists(), "no code is generated for the options");
 }
 
 #[test]
@@ -74,11 +74,11 @@ fn options_are_read_from_what_protoc_writes() {
     let arguments = fs::read_to_string(folder.join("arguments")).unwrap();
     let own = folder.join("out/erpc-build");
     assert!(arguments.contains(&format!("-I {}", own.display())), "{arguments}");
-    assert!(own.join("erpc/options.proto").exists(), "for the import");
+    assert!(own.join("erpc/options.proto").exists(), "protoc needs the file for the import");
 }
 
 #[test]
-fn a_set_that_was_written_before_is_enough() {
+fn a_descriptor_set_generates_the_same_code_as_the_files() {
     let folder = folder("set");
     let set = folder.join("set.bin");
     let builder = || erpc_build::configure().emit_rerun_if_changed(false);
@@ -97,7 +97,7 @@ fn a_set_that_was_written_before_is_enough() {
 }
 
 #[test]
-fn what_protoc_complains_about_is_shown() {
+fn an_error_contains_the_message_of_protoc() {
     let folder = folder("complaint");
     let protoc = stand_in(&folder, "echo 'test.proto:1:1: no good' >&2\nexit 1");
     let error = compile(&folder, &protoc).unwrap_err();
@@ -108,10 +108,10 @@ fn what_protoc_complains_about_is_shown() {
 }
 
 #[test]
-fn editions_are_refused_by_name_also_behind_protoc() {
+fn an_edition_in_the_output_of_protoc_is_refused() {
     let folder = folder("editions");
     let set = folder.join("set.bin");
-    // A set of one file: its name (1), and its syntax (12).
+    // A set of one file with two fields: its name (1) and its syntax (12).
     fs::write(&set, b"\x0a\x16\x0a\x0atest.proto\x62\x08editions").unwrap();
     let protoc = stand_in(&folder, &format!("cp {} \"$out\"", set.display()));
     let error = compile(&folder, &protoc).unwrap_err();
@@ -119,14 +119,14 @@ fn editions_are_refused_by_name_also_behind_protoc() {
 }
 
 #[test]
-fn a_missing_protoc_is_told() {
+fn a_missing_protoc_is_reported() {
     let folder = folder("missing");
     let error = compile(&folder, &folder.join("gone")).unwrap_err();
     assert!(error.to_string().contains("Could not find `protoc`"), "{error}");
 }
 
 #[test]
-fn a_real_protoc_does_the_same() {
+fn a_real_protoc_generates_the_same_code() {
     let Some(protoc) = std::env::var_os("PROTOC") else {
         println!("SKIPPED: PROTOC is not set");
         return;

@@ -1,4 +1,4 @@
-//! Settings that show in other ways than in generated code of a service.
+//! Settings whose effect is not visible in the golden files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,12 +31,13 @@ fn well_known_types_can_be_generated() {
         generated.contains("super::super::super::super::google::protobuf::Timestamp,"),
         "{generated}"
     );
-    // `shared.proto` imports the options, which import this; nobody else needs it.
+    // Only the options, which `shared.proto` imports, import `descriptor.proto`, so it is not
+    // generated.
     assert!(!own.contains("pub struct FileDescriptorSet"));
 }
 
 #[test]
-fn all_packages_can_be_included_at_once() {
+fn an_include_file_includes_all_packages() {
     let builder = erpc_build::configure().include_file("all.rs");
     let folder = compile("include", builder, "known.proto");
     let all = fs::read_to_string(folder.join("all.rs")).unwrap();
@@ -47,7 +48,7 @@ fn all_packages_can_be_included_at_once() {
 }
 
 #[test]
-fn a_package_of_services_can_be_left_without_code() {
+fn a_package_with_only_services_can_be_left_without_code() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("settings/neither");
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("neither.proto");
@@ -60,9 +61,9 @@ fn a_package_of_services_can_be_left_without_code() {
     assert!(!folder.join("neither.rs").exists());
 }
 
-/// People's include folders hold copies of Google's own files, newer than the compiler.
+/// Include folders of users contain copies of Google's own files that are newer than the compiler.
 #[test]
-fn copies_of_googles_files_that_are_too_new_give_way() {
+fn a_copy_of_googles_file_that_is_too_new_is_replaced_by_the_built_in_one() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("settings/new");
     fs::create_dir_all(folder.join("google/protobuf")).unwrap();
     let copy = "syntax = \"proto2\";\npackage google.protobuf;\nmessage FileDescriptorSet {\n\
@@ -89,9 +90,9 @@ fn the_last_mode_counts() {
     assert!(generated.contains(served), "{generated}");
 }
 
-/// What a file that is not one's own says, the build script may say in its place.
+/// For files that the user cannot edit.
 #[test]
-fn the_build_script_has_the_last_word() {
+fn the_build_script_overrides_the_options_of_a_method() {
     let (get, compact) = ("modes.v1.Store/Get", "modes.v1.Store/Compact");
     let builder = erpc_build::configure()
         .deadline(get, Duration::ZERO)
@@ -114,18 +115,18 @@ fn the_build_script_has_the_last_word() {
     }
 }
 
-/// Set for the child of [`cargo_is_told_what_was_read`], to where it shall write.
+/// Environment variable for the child of [`cargo_learns_which_files_were_read`]: its output folder.
 const CHILD: &str = "ERPC_BUILD_TEST_CHILD";
 
 #[test]
-fn cargo_is_told_what_was_read() {
+fn cargo_learns_which_files_were_read() {
     if let Some(folder) = std::env::var_os(CHILD) {
         let builder = erpc_build::configure().emit_rerun_if_changed(true).out_dir(folder);
         builder.compile_protos(&[protos().join("known.proto")], &[protos()]).unwrap();
         return;
     }
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "cargo_is_told_what_was_read", "--nocapture"])
+        .args(["--exact", "cargo_learns_which_files_were_read", "--nocapture"])
         .env(CHILD, env!("CARGO_TARGET_TMPDIR"))
         .output()
         .unwrap();

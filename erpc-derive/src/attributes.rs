@@ -1,4 +1,4 @@
-//! What `#[erpc(..)]` says.
+//! Parses `#[erpc(..)]`.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use crate::service_path::ServicePath;
 use crate::settings::{SETTINGS, Settings};
 
 const KEYS: &str = "`service = path::to::Trait`, `worker(Method, ..)`, `worker`, `dispatch(Method, ..)`, `method(Method, ..)` \
-                    and `crate = path`, and of all methods ";
+                    and `crate = path`, and for all methods ";
 
-/// `async(..)` is what one would expect next to `worker(..)`.
-const ASYNC: &str = "whether a handler is asynchronous is part of the generated trait, so it is not said here: write \
+/// The error for `async(..)`, which users may expect because `worker(..)` exists.
+const ASYNC: &str = "`async` cannot be set here, because the generated trait determines it: write \
                      `option (erpc.method).mode = ASYNC;` in the .proto file, or `.mode(\"package.Service/Method\", \
                      erpc_build::Mode::Async)` in the build script, and implement the method as an `async fn`";
 
 const UNQUOTED: &str =
-    "methods are named as in the .proto file and without quotes, such as `worker(Scan)`";
+    "write the name of the method as in the .proto file, without quotes, such as `worker(Scan)`";
 
 /// Where a method runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,19 +33,19 @@ pub(crate) enum Mode {
 /// All attributes of a type.
 pub(crate) struct Attributes {
     pub(crate) service: ServicePath,
-    /// Methods that are not listed run on workers, whatever the `.proto` file declares.
+    /// Whether methods that are not listed run on workers; overrides the `.proto` file.
     pub(crate) all_workers: bool,
     /// Methods by their names in the `.proto` file, in the order of the attribute.
     pub(crate) methods: Vec<(Ident, Mode)>,
-    /// What is said of all methods.
+    /// Settings of all methods.
     pub(crate) settings: Settings,
-    /// And of single ones.
+    /// Settings of single methods.
     pub(crate) of_methods: Vec<(Ident, Settings)>,
-    /// The crate `erpc`, if not at `::erpc`.
+    /// The path of the crate `erpc`; `None` for `::erpc`.
     pub(crate) erpc: Option<Path>,
 }
 
-/// The same while it is put together.
+/// [`Attributes`] during parsing.
 #[derive(Default)]
 struct Draft {
     service: Option<ServicePath>,
@@ -70,12 +70,11 @@ impl Draft {
     fn add(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         if meta.path.is_ident("service") {
             let path = service_path(meta)?;
-            let again =
-                "the service is given twice; a type serves one, a second needs a type of its own";
+            let again = "`service` is given twice; a type implements one service, so write another type for the second";
             once(&mut self.service, path, meta, again)
         } else if meta.path.is_ident("crate") {
             let path = meta.value()?.parse()?;
-            once(&mut self.erpc, path, meta, "the crate is given twice")
+            once(&mut self.erpc, path, meta, "`crate` is given twice")
         } else if meta.path.is_ident("worker") && !meta.input.peek(syn::token::Paren) {
             let span = meta.path.segments[0].ident.span();
             once(&mut self.all_workers, span, meta, "`worker` is given twice")
@@ -90,13 +89,14 @@ impl Draft {
         } else if self.settings.add(meta)? {
             Ok(())
         } else {
-            Err(meta.error(format!("unknown key; there are {KEYS}{SETTINGS}")))
+            Err(meta.error(format!("unknown key; the keys are {KEYS}{SETTINGS}")))
         }
     }
 
     /// `method(Get, deadline = "20ms")`.
     fn add_settings(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
-        const EXPECTED: &str = "expected a method and what is to be said of it, such as `method(Get, deadline = \"20ms\")`";
+        const EXPECTED: &str =
+            "expected a method and its settings, such as `method(Get, deadline = \"20ms\")`";
         if !meta.input.peek(syn::token::Paren) {
             return Err(meta.error(EXPECTED));
         }
@@ -115,18 +115,20 @@ impl Draft {
             let mode = meta.path.get_ident().filter(|key| *key == "worker" || *key == "dispatch");
             if let Some(mode) = mode {
                 let text = format!(
-                    "where a method runs is said outside of `method(..)`: `{mode}({method})`"
+                    "`{mode}` cannot be in `method(..)`; write `{mode}({method})` outside of it"
                 );
                 return Err(meta.error(text));
             }
             match settings.add(&meta)? {
                 true => Ok(()),
-                false => Err(meta.error(format!("unknown key; of a method, there are {SETTINGS}"))),
+                false => {
+                    Err(meta.error(format!("unknown key; the keys of a method are {SETTINGS}")))
+                }
             }
         };
         syn::meta::parser(add).parse2(list.parse()?)?;
         if self.of_methods.iter().any(|(other, _)| *other == method) {
-            let text = format!("`{method}` has a `method(..)` already; say all of it there");
+            let text = format!("`{method}` has a `method(..)` already; write all settings there");
             return Err(Error::new(method.span(), text));
         }
         self.of_methods.push((method, settings));
@@ -142,7 +144,7 @@ impl Draft {
         if list.peek(LitStr) {
             return Err(list.error(UNQUOTED));
         }
-        // Any identifier: methods may be called like keywords.
+        // Any identifier, because the name of a method can be a keyword.
         let methods =
             Punctuated::<Ident, Token![,]>::parse_terminated_with(&list, Ident::parse_any)?;
         if methods.is_empty() {
@@ -153,7 +155,7 @@ impl Draft {
     }
 
     fn finish(self, of: &Ident) -> Result<Attributes> {
-        let missing = "#[derive(Service)] needs to know the service: #[erpc(service = path::to::Trait)], with the trait \
+        let missing = "#[derive(Service)] needs the service: add #[erpc(service = path::to::Trait)], with the trait \
                        that erpc-build generated";
         let service = self.service.ok_or_else(|| Error::new(of.span(), missing))?;
         let mut seen = HashMap::new();
@@ -177,15 +179,15 @@ fn service_path(meta: &ParseNestedMeta<'_>) -> Result<ServicePath> {
         let name: LitStr = value.parse()?;
         let last = name.value().rsplit('.').next().unwrap_or_default().to_owned();
         let text = format!(
-            "expected the path of the generated trait, without quotes: `service = path::to::{last}`, where the path is \
-             that of the module with `erpc::include_proto!`"
+            "expected the path of the generated trait, without quotes: `service = path::to::{last}`, where `path::to` \
+             is the module with `erpc::include_proto!`"
         );
         return Err(Error::new(name.span(), text));
     }
     ServicePath::new(value.parse()?)
 }
 
-/// Sets what may be set once.
+/// Sets a value that can be set only once; `again` is the error for a second time.
 fn once<T>(place: &mut Option<T>, value: T, meta: &ParseNestedMeta<'_>, again: &str) -> Result<()> {
     match place.replace(value) {
         None => Ok(()),
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_at_once() {
+    fn all_keys_together_are_parsed() {
         let input = parse_quote! {
             #[erpc(service = proto::Kv, worker)]
             #[erpc(dispatch(Get, r#type,), crate = other::erpc, max_request = 64)]
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_is_enough() {
+    fn the_service_is_the_only_required_key() {
         let attributes = Attributes::parse(&parse_quote!(
             #[erpc(service = Kv)]
             struct Store;
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_may_be_keywords() {
+    fn a_method_can_have_the_name_of_a_keyword() {
         let attributes = Attributes::parse(&parse_quote!(
             #[erpc(service = Kv, worker(async, type))]
             struct S;
@@ -249,8 +251,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
-        let missing = "needs to know the service";
+    fn an_error_names_the_missing_part() {
+        let missing = "needs the service";
         assert!(
             error(&parse_quote!(
                 struct Store;
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_of_a_method_is_said() {
+    fn an_error_explains_a_wrong_setting_of_a_method() {
         let example = "such as `method(Get, deadline = \"20ms\")`";
         for (input, text) in [
             (
@@ -324,7 +326,7 @@ mod tests {
                     #[erpc(service = Kv, method(Get, size = 1))]
                     struct S;
                 ),
-                "of a method, there are `deadline",
+                "the keys of a method are `deadline",
             ),
             (
                 parse_quote!(
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_twice_is_said() {
+    fn a_repeated_key_or_method_is_refused() {
         let twice = |input| assert!(error(&input).contains("twice"), "{}", error(&input));
         twice(parse_quote!(
             #[erpc(service = Kv, service = Kv)]
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_are_not_wanted() {
+    fn quotes_are_refused() {
         let quoted = parse_quote!(
             #[erpc(service = "kv.v1.Kv")]
             struct Store;
@@ -386,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn asynchronous_is_declared_elsewhere() {
+    fn the_error_for_async_says_where_to_declare_it() {
         let listed = parse_quote!(
             #[erpc(service = Kv, async(Scan))]
             struct Store;
@@ -395,11 +397,11 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_get_the_known_ones() {
+    fn the_error_for_an_unknown_key_lists_the_keys() {
         let unknown = parse_quote!(
             #[erpc(service = Kv, workers(Scan))]
             struct Store;
         );
-        assert!(error(&unknown).starts_with("unknown key; there are `service"));
+        assert!(error(&unknown).starts_with("unknown key; the keys are `service"));
     }
 }

@@ -1,4 +1,4 @@
-//! The code that the derive stands for.
+//! The code that `#[derive(Service)]` generates.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
@@ -15,7 +15,8 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let options = options(&attributes, &quote!(#erpc));
     let name = &input.ident;
     let mut generics = input.generics.clone();
-    // Says "the trait is not implemented" where the user names it, and carries its supertraits.
+    // If the trait is not implemented, the error points at the user's path. The bound also implies
+    // the supertraits.
     let bound = quote_spanned!(service_trait.span()=> Self: #service_trait);
     generics.make_where_clause().predicates.push(parse_quote!(#bound));
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
@@ -38,8 +39,8 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// A constant, so that a method which does not exist is an error at compile time. Its name is one that no
-/// expression of the user's has.
+/// The options as a constant, so that an unknown method is an error at compile time. Its name
+/// should not collide with a name in the user's expressions.
 fn options(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
     let module = &attributes.service.module;
     let mode = |mode| match mode {
@@ -48,7 +49,7 @@ fn options(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
     };
     let all = attributes.all_workers.then(|| quote!(.all(#erpc::service::Mode::Worker)));
     let settings = attributes.settings.expression(erpc).map(|said| quote!(.all_with(#said)));
-    // The name at the user's word, so that the error is shown there.
+    // The tokens have the span of the user's text, so that an error points at it.
     let modes = attributes.methods.iter().map(|(method, listed)| {
         let (name, mode) = (method.unraw().to_string(), mode(*listed));
         located(quote!(options.run(#name, #mode)), method.span())
@@ -70,7 +71,7 @@ fn options(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
     }
 }
 
-/// The same tokens as if written at `span`.
+/// The same tokens, all with the span `span`.
 pub(crate) fn located(tokens: TokenStream, span: Span) -> TokenStream {
     let relocate = |token| match token {
         TokenTree::Group(group) => {

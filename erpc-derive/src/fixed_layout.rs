@@ -1,11 +1,11 @@
-//! `#[derive(FixedLayout)]`: the checks whose messages would otherwise be `zerocopy`'s, and the promise.
+//! `#[derive(FixedLayout)]`: the `impl`, and checks with clearer errors than those of `zerocopy`.
 
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Fields, Path, Result, Type, parse_quote};
 
-/// Types that are not the same bytes everywhere, and what to write in their place.
+/// Types that are not the same bytes on every machine, and their replacements.
 const REPLACEMENTS: [(&str, &str); 14] = [
     ("u16", "erpc::zerocopy::little_endian::U16"),
     ("u32", "erpc::zerocopy::little_endian::U32"),
@@ -26,16 +26,17 @@ const REPLACEMENTS: [(&str, &str); 14] = [
 pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let erpc = crate_path(input)?;
     let Data::Struct(data) = &input.data else {
-        let text = "a fixed layout is a struct: of an enum or a union, not every sequence of bytes is a value; write a \
-                    number, and a function that interprets it";
+        let text = "a fixed layout must be a struct, because not every sequence of bytes is a value of an enum or a \
+                    union; write a number, and a function that interprets it";
         return Err(Error::new(input.ident.span(), text));
     };
     if !input.generics.params.is_empty() {
-        let text = "a fixed layout is the same everywhere, so it has no type parameters";
+        let text = "a fixed layout is always the same, so it cannot have generic parameters; write one struct for \
+                    each type";
         return Err(Error::new(input.generics.span(), text));
     }
     if !has_fixed_repr(input)? {
-        let text = "a fixed layout needs its fields to stay where they are: add `#[repr(C)]` in front of the struct";
+        let text = "a fixed layout needs its fields in a fixed order; add `#[repr(C)]` in front of the struct";
         return Err(Error::new(input.ident.span(), text));
     }
     let errors = data.fields.iter().filter_map(|field| check(&field.ty));
@@ -46,7 +47,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         return Err(error);
     }
     if matches!(data.fields, Fields::Unit) {
-        return Err(Error::new(input.ident.span(), "a fixed layout has at least one field"));
+        return Err(Error::new(input.ident.span(), "a fixed layout needs at least one field"));
     }
     let name = &input.ident;
     Ok(quote! {
@@ -60,7 +61,7 @@ fn crate_path(input: &DeriveInput) -> Result<Path> {
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("erpc")) {
         attribute.parse_nested_meta(|meta| {
             if !meta.path.is_ident("crate") {
-                return Err(meta.error("unknown key; there is `crate = path`"));
+                return Err(meta.error("unknown key; the only key is `crate = path`"));
             }
             path = meta.value()?.parse()?;
             Ok(())
@@ -86,21 +87,21 @@ fn has_fixed_repr(input: &DeriveInput) -> Result<bool> {
     Ok(fixed)
 }
 
-/// What is wrong with a field's type, as far as its name tells. `zerocopy` has the last word.
+/// The error for a field's type, if its name alone shows that it is wrong. The derives of
+/// `zerocopy` check the rest.
 fn check(of: &Type) -> Option<Error> {
     match of {
         Type::Array(array) => check(&array.elem),
         Type::Reference(_) | Type::Ptr(_) => {
-            let text =
-                "a fixed layout holds values, not where they are; write the value, or `[u8; N]`";
+            let text = "a fixed layout cannot contain a reference or a pointer; write the value, or `[u8; N]`";
             Some(Error::new(of.span(), text))
         }
         Type::Path(path) => {
             let name = path.path.segments.last()?.ident.to_string();
             if matches!(name.as_str(), "String" | "Vec" | "Box" | "Option") {
                 let text = format!(
-                    "a fixed layout cannot hold a `{name}`, which is not in one place; write `[u8; N]`, and a field that \
-                     says how much of it counts"
+                    "a fixed layout cannot contain a `{name}`, which has no fixed bytes; write `[u8; N]`, and a field \
+                     with the number of bytes in use"
                 );
                 return Some(Error::new(of.span(), text));
             }
@@ -110,7 +111,7 @@ fn check(of: &Type) -> Option<Error> {
                 .then(|| REPLACEMENTS.iter().find(|(native, _)| *native == name));
             let (_, replacement) = found??;
             let text = format!(
-                "a `{name}` is not the same bytes on every machine and at every address; write `{replacement}`"
+                "a `{name}` is not the same bytes on every machine and at every address; write `{replacement}` instead"
             );
             Some(Error::new(of.span(), text))
         }
@@ -123,12 +124,12 @@ mod tests {
     use super::*;
 
     fn errors(input: &DeriveInput) -> Vec<String> {
-        let error = expand(input).expect_err("the struct is no fixed layout");
+        let error = expand(input).expect_err("the struct cannot have a fixed layout");
         error.into_iter().map(|error| error.to_string()).collect()
     }
 
     #[test]
-    fn bytes_and_numbers_of_zerocopy_are_good() {
+    fn bytes_and_numbers_of_zerocopy_are_accepted() {
         let input = parse_quote! {
             #[repr(C, align(1))]
             #[erpc(crate = my::erpc)]
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_that_is_not_is_named() {
+    fn every_field_without_a_fixed_layout_is_reported() {
         let errors = errors(&parse_quote! {
             #[repr(C)]
             struct Quote {
@@ -158,18 +159,20 @@ mod tests {
             }
         });
         let expected = [
-            "a `u64` is not the same bytes on every machine and at every address; write `erpc::zerocopy::little_endian::U64`",
-            "a `f64` is not the same bytes on every machine and at every address; write `erpc::zerocopy::little_endian::F64`",
-            "a fixed layout cannot hold a `String`, which is not in one place; write `[u8; N]`, and a field that says how \
-             much of it counts",
-            "a fixed layout holds values, not where they are; write the value, or `[u8; N]`",
-            "a `bool` is not the same bytes on every machine and at every address; write `u8`",
+            "a `u64` is not the same bytes on every machine and at every address; write \
+             `erpc::zerocopy::little_endian::U64` instead",
+            "a `f64` is not the same bytes on every machine and at every address; write \
+             `erpc::zerocopy::little_endian::F64` instead",
+            "a fixed layout cannot contain a `String`, which has no fixed bytes; write `[u8; N]`, and a field with the \
+             number of bytes in use",
+            "a fixed layout cannot contain a reference or a pointer; write the value, or `[u8; N]`",
+            "a `bool` is not the same bytes on every machine and at every address; write `u8` instead",
         ];
         assert_eq!(errors, expected);
     }
 
     #[test]
-    fn what_is_no_struct_with_an_order_is_refused() {
+    fn a_type_that_is_not_a_struct_with_a_fixed_order_is_refused() {
         let one = |input: DeriveInput| errors(&input).remove(0);
         assert!(
             one(parse_quote!(
@@ -186,7 +189,7 @@ mod tests {
                     A,
                 }
             ))
-            .contains("a fixed layout is a struct")
+            .contains("a fixed layout must be a struct")
         );
         assert!(
             one(parse_quote!(
@@ -195,7 +198,7 @@ mod tests {
                     a: T,
                 }
             ))
-            .contains("no type parameters")
+            .contains("cannot have generic parameters")
         );
         assert!(
             one(parse_quote!(

@@ -1,4 +1,5 @@
-//! `#[derive(Service)]` and `#[derive(FixedLayout)]`, re-exported and explained by the crate `erpc`.
+//! `#[derive(Service)]` and `#[derive(FixedLayout)]`. The crate `erpc` re-exports and explains
+//! them.
 
 mod attributes;
 mod expand;
@@ -9,8 +10,8 @@ mod settings;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Makes a type that implements a generated trait something a server can serve: implements
-/// `erpc::Service`.
+/// Implements `erpc::Service` for a type that implements a generated trait, so that a server can
+/// serve it.
 ///
 /// ```ignore
 /// #[derive(erpc::Service)]
@@ -22,55 +23,59 @@ use syn::{DeriveInput, parse_macro_input};
 ///
 /// # Attribute
 ///
-/// All in `#[erpc(..)]`, in one or several:
+/// All keys are in one or several `#[erpc(..)]`:
 ///
-/// * `service = proto::Kv`: the path of the trait that `erpc-build` generated. Required. What else was
-///   generated for the service is found next to it, in the module `proto::kv_service`; so name the trait
-///   by a path through its package's module, or bring `kv_service` into scope as well.
-/// * `worker(Scan, ..)`: these methods, named as in the `.proto` file, run on worker threads.
-/// * `worker`: all methods do, but those of `dispatch(..)`.
+/// * `service = proto::Kv`: the path of the trait that `erpc-build` generated. Required. The derive
+///   looks for the other generated items of the service next to the trait, in the module
+///   `proto::kv_service`. So use a path through the module of the package, or bring `kv_service`
+///   into scope as well.
+/// * `worker(Scan, ..)`: these methods, with their names in the `.proto` file, run on worker
+///   threads.
+/// * `worker`: all methods run on worker threads, except those in `dispatch(..)`.
 /// * `dispatch(Get, ..)`: these methods run in the event loop.
-/// * `method(Get, deadline = "20ms", max_request = 4096)`: what is said of a method in place of the `.proto`
-///   file, see below.
-/// * `deadline = "1s"`, `max_request = ..`, ..: the same of all methods, but for what `method(..)` says.
-/// * `crate = my::erpc`: where the crate `erpc` is, if not at `::erpc`.
+/// * `method(Get, deadline = "20ms", max_request = 4096)`: overrides options of the `.proto` file
+///   for one method; see below.
+/// * `deadline = "1s"`, `max_request = ..`, ..: the same for all methods; `method(..)` takes
+///   precedence.
+/// * `crate = my::erpc`: the path of the crate `erpc`, if it is not `::erpc`.
 ///
-/// Methods that are not named run as the `.proto` file declares, in the event loop if it says nothing.
-/// Those whose handlers are asynchronous always run there: the trait says which, so they are named in
-/// the `.proto` file or in the build script, not here.
+/// All other methods run as the `.proto` file declares; the default is the event loop. Methods with
+/// asynchronous handlers always run in the event loop. Whether a handler is asynchronous is part of
+/// the trait, so it is declared in the `.proto` file or in the build script, not here.
 ///
 /// # Options of methods
 ///
-/// They hold for this server, whatever its clients were built from:
+/// They apply to this server, independent of how its clients were built:
 ///
-/// | | what it does |
+/// | option | effect |
 /// |---|---|
-/// | `deadline = "20ms"` | how long a call may take that comes without a deadline; one that has its own keeps it. A handler that has not begun by then does not; one that runs is told, and dropped where it waits if it is asynchronous, and the caller gets `DEADLINE_EXCEEDED`. Units are `us`, `ms` and `s`. |
-/// | `max_request = 4096` | larger requests, in encoded bytes, are answered `INVALID_ARGUMENT`; 0: what sessions take |
-/// | `max_response = 4096` | larger responses are replaced by `OUT_OF_RANGE`; 0: what sessions take |
-/// | `idempotent`, `idempotent = false` | what interceptors are told by `CallContext::is_idempotent` |
+/// | `deadline = "20ms"` | the deadline of calls that arrive without one; a call with a deadline keeps it. After the deadline, a handler that has not started does not start, a running handler learns that its call has ended, an asynchronous handler is dropped at its `await`, and the caller gets `DEADLINE_EXCEEDED`. Units are `us`, `ms` and `s`. |
+/// | `max_request = 4096` | larger requests, in encoded bytes, get `INVALID_ARGUMENT`; 0: the limit of the session |
+/// | `max_response = 4096` | larger responses, in encoded bytes, are replaced by `OUT_OF_RANGE`; 0: the limit of the session |
+/// | `idempotent`, `idempotent = false` | the value of `CallContext::is_idempotent` for interceptors |
 ///
-/// Values may be constants: `deadline = Duration::from_millis(20)`, `max_request = 16 * KIB`. Of a method
-/// that streams, sizes are those of each message; a handler is told that its own is too large, and `?` makes
-/// `OUT_OF_RANGE` of that.
+/// Values can be constants: `deadline = Duration::from_millis(20)`, `max_request = 16 * KIB`. For a
+/// streaming method the sizes apply to each message. If a handler sends a message that is too
+/// large, it gets an error, which `?` turns into `OUT_OF_RANGE`.
 ///
-/// What a client does, it decides by its own `.proto` file: which deadline it sends, whether it tries again,
-/// and what is too large to be sent. `erpc_build::Builder` has settings for those, as have the options of
-/// calls.
+/// A client uses its own `.proto` file to decide which deadline it sends, whether it retries, and
+/// which messages are too large to send. `erpc_build::Builder` and the options of calls have
+/// settings for these.
 ///
-/// A method that the service does not have is an error at compile time, which lists those it has.
+/// A method that the service does not have is an error at compile time. The error lists the methods
+/// of the service.
 ///
 /// # Generics
 ///
-/// `struct Store<B>` is a service for each `B` for which it implements the trait; no bounds are to be
-/// repeated.
+/// `struct Store<B>` is a service for each `B` for which it implements the trait. No bounds need to
+/// be repeated.
 #[proc_macro_derive(Service, attributes(erpc))]
 pub fn derive_service(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand::expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Makes a struct a message that is its own bytes: implements `erpc::FixedLayout`.
+/// Implements `erpc::FixedLayout`: a message whose bytes in memory are its encoding.
 ///
 /// ```ignore
 /// use erpc::zerocopy::little_endian::{F64, U64};
@@ -88,12 +93,12 @@ pub fn derive_service(input: TokenStream) -> TokenStream {
 /// const QUOTE: Method<Quote, Quote, Fixed> = Method::new("market.v1.Market/Quote");
 /// ```
 ///
-/// The struct must be the same bytes on every machine and at every address: `#[repr(C)]`, and fields of
-/// `u8`, arrays, other such structs and the numbers of `erpc::zerocopy::little_endian`. What is not is an
-/// error that says what to write in its place. `zerocopy`'s own derives prove it, so they stand beside
-/// this one.
+/// The struct must be the same bytes on every machine and at every address: it needs `#[repr(C)]`,
+/// and its fields must be `u8`, arrays, other such structs, or the numbers of
+/// `erpc::zerocopy::little_endian`. For any other field, an error says what to write instead. The
+/// derives of `zerocopy` prove these properties, so they are required, too.
 ///
-/// `#[erpc(crate = my::erpc)]` says where the crate `erpc` is, if not at `::erpc`.
+/// `#[erpc(crate = my::erpc)]` sets the path of the crate `erpc`, if it is not `::erpc`.
 #[proc_macro_derive(FixedLayout, attributes(erpc))]
 pub fn derive_fixed_layout(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

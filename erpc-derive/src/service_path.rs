@@ -1,25 +1,28 @@
-//! From the path of a generated trait to what was generated with it.
+//! From the path of a generated trait to the module with the other generated items of the service.
 
 use heck::ToSnakeCase;
 use proc_macro2::Span;
 use syn::{Error, Ident, Path, PathArguments, PathSegment, Result};
 
-/// The trait of a service, and the module where the rest of the service is.
+/// The trait of a service, and the module with the other items of the service.
 pub(crate) struct ServicePath {
-    /// As given: `proto::Kv`.
+    /// The path in the attribute, such as `proto::Kv`.
     pub(crate) service_trait: Path,
-    /// `proto::kv_service`.
+    /// Such as `proto::kv_service`.
     pub(crate) module: Path,
 }
 
 impl ServicePath {
-    /// `erpc-build` puts all of service `Kv` into a module `kv_service` and re-exports the trait next to
-    /// it; both paths of the trait are good.
+    /// `erpc-build` puts all items of service `Kv` into a module `kv_service` and re-exports the
+    /// trait next to it. Both paths of the trait are accepted.
     pub(crate) fn new(service_trait: Path) -> Result<Self> {
         if let Some(segment) =
             service_trait.segments.iter().find(|segment| !segment.arguments.is_none())
         {
-            return Err(Error::new_spanned(segment, "a generated trait has no type arguments"));
+            return Err(Error::new_spanned(
+                segment,
+                "a generated trait has no type arguments; remove them",
+            ));
         }
         let mut module = service_trait.clone();
         let Some(last) = module.segments.pop() else {
@@ -64,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trait_may_be_named_inside_of_the_module() {
+    fn a_path_through_the_services_module_is_accepted() {
         assert_eq!(module("proto::kv_service::Kv"), "proto::kv_service");
         assert_eq!(module("kv_service::Kv"), "kv_service");
     }

@@ -1,4 +1,4 @@
-//! What `#[erpc(..)]` says of methods in place of their `.proto` file: deadlines, sizes, idempotency.
+//! The settings in `#[erpc(..)]` that override the `.proto` file: deadlines, sizes, idempotency.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -8,14 +8,14 @@ use syn::{Error, Expr, ExprLit, Lit, LitBool, Result, Token};
 
 use crate::expand::located;
 
-/// For those who write another.
+/// The list of settings, for errors about unknown ones.
 pub(crate) const SETTINGS: &str =
     "`deadline = \"20ms\"`, `max_request = 4096`, `max_response = 4096` and `idempotent`";
 
-/// Units of deadlines, and how many nanoseconds they have.
+/// Units of deadlines, in ns.
 const UNITS: [(&str, u64); 3] = [("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
-/// As expressions; what is not said is `None`.
+/// The settings as expressions; `None` if not set.
 #[derive(Default)]
 pub(crate) struct Settings {
     deadline: Option<TokenStream>,
@@ -25,7 +25,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Takes a setting, and whether it is one.
+    /// Adds the setting in `meta`. Returns `false` if `meta` is not a setting.
     pub(crate) fn add(&mut self, meta: &ParseNestedMeta<'_>) -> Result<bool> {
         let (place, value) = if meta.path.is_ident("deadline") {
             (&mut self.deadline, deadline(meta.value()?.parse()?)?)
@@ -45,7 +45,7 @@ impl Settings {
         }
     }
 
-    /// The `MethodOptions` that say so; `None` if they say nothing.
+    /// An expression for `MethodOptions` with these settings; `None` if no setting is set.
     pub(crate) fn expression(&self, erpc: &TokenStream) -> Option<TokenStream> {
         let Self { deadline, idempotent, max_request, max_response } = self;
         let said = [
@@ -61,7 +61,7 @@ impl Settings {
                 Some((value.span(), quote_spanned!(value.span()=> .#name(#value))))
             })
             .collect();
-        // All of it at the user's words, so that an error is shown there.
+        // All tokens have the span of the user's text, so that an error points at it.
         let (first, _) = calls.first()?;
         let none = located(quote!(#erpc::service::MethodOptions::new()), *first);
         let calls = calls.iter().map(|(_, call)| call);
@@ -81,7 +81,7 @@ fn deadline(value: Expr) -> Result<TokenStream> {
         Error::new(lit.span(), text)
     })?;
     if nanos == 0 {
-        let text = "no call ends within a deadline of zero; without one, leave it out";
+        let text = "a deadline of zero ends every call; for no deadline, leave it out";
         return Err(Error::new(lit.span(), text));
     }
     Ok(quote_spanned!(lit.span()=> ::core::time::Duration::from_nanos(#nanos)))
@@ -122,7 +122,7 @@ mod tests {
         let mut settings = Settings::default();
         syn::meta::parser(|meta| {
             let known = settings.add(&meta)?;
-            assert!(known, "{} is a setting", meta.path.to_token_stream());
+            assert!(known, "{} must be a setting", meta.path.to_token_stream());
             Ok(())
         })
         .parse2(tokens)?;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_have_a_unit() {
+    fn a_deadline_needs_a_whole_number_and_a_unit() {
         for (text, expected) in [
             ("20ms", Some(20_000_000)),
             ("1 s", Some(1_000_000_000)),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_to_write() {
+    fn an_error_about_a_setting_says_what_to_write() {
         for (tokens, text) in [
             (quote!(deadline = 20), "`deadline = \"20ms\"`"),
             (quote!(deadline = "20 minutes"), "`us`, `ms` or `s`"),

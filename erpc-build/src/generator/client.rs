@@ -1,4 +1,4 @@
-//! The client's half.
+//! The client's half: constructors, and one or two functions per method.
 
 use proc_macro2::TokenStream;
 use prost_build::Method;
@@ -17,8 +17,8 @@ impl Scope<'_> {
         let docs = docs(&[
             &text,
             "",
-            "A call is sent at once. What it returns is a future; the function that ends with `_with` takes a \
-             callback instead.",
+            "A call is sent immediately and returns a future; the function whose name ends with `_with` \
+             takes a callback instead.",
         ]);
         let attributes = self.generator.clients.of(&self.full_name());
         let constructors = self.constructors();
@@ -47,19 +47,20 @@ impl Scope<'_> {
         let (erpc, result) = (self.erpc(), self.result());
         let into = self.prelude("Into", &quote!(::std::convert));
         let connect_docs = docs(&[
-            "Connects to `server`, an address such as `\"10.0.0.7:31850\"`, and runs `endpoint` meanwhile.",
+            "Connects to `server`, an address such as `\"10.0.0.7:31850\"`. Runs `endpoint` until the server \
+             answers.",
             "",
             "# Errors",
             "If the address is not known, or no server answers there.",
             "",
             "# Panics",
-            "Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, \
-             `new(Channel::to(&endpoint, ..).build())` connects with the first call.",
+            "Within a handler or callback, because the endpoint runs already. There, and in code that must not \
+             wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.",
         ]);
         let new_docs =
-            docs(&["A client that calls over a channel or a session, which may serve several."]);
-        let channel_docs = docs(&["What calls go over."]);
-        let with_docs = docs(&["A client of the same channel whose calls have these options."]);
+            docs(&["A client on a channel or a session. Several clients can share one."]);
+        let channel_docs = docs(&["The channel that the calls use."]);
+        let with_docs = docs(&["A client on the same channel whose calls have these options."]);
         quote! {
             #connect_docs
             pub fn connect(
@@ -86,7 +87,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Written out, because derives would ask them of the transport, too.
+    /// Written out, because derives would require the traits of the transport, too.
     fn client_traits(&self) -> TokenStream {
         let erpc = self.erpc();
         let name = self.client_ident();
@@ -138,7 +139,7 @@ impl Scope<'_> {
             ),
         };
         let with = names.call_with.as_ref().map(|name| self.call_with(method, call, name));
-        // Other calls return what says so itself.
+        // The types that other calls return are `#[must_use]` themselves.
         let must_use =
             (self.plan(method).shape == Shape::Bidirectional).then(|| quote!(#[must_use]));
         quote! {
@@ -163,8 +164,10 @@ impl Scope<'_> {
         let fn_once = self.prelude("FnOnce", &quote!(::std::ops));
         let method_const = method_const(method);
         let (request, response) = (self.request(method, 1), self.response(method, 1));
-        let docs =
-            docs(&[&format!("As `{}`, and gives the result to `done`.", plain(&call.to_string()))]);
+        let docs = docs(&[&format!(
+            "Like `{}`, but passes the result to `done`.",
+            plain(&call.to_string())
+        )]);
         let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));
         quote! {
             #docs

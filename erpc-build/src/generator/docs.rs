@@ -12,7 +12,8 @@ pub(super) fn docs(lines: &[&str]) -> TokenStream {
     quote!(#(#[doc = #lines])*)
 }
 
-/// The `.proto` file's comment or, if it has none, `fallback`; then `more` as a paragraph of its own.
+/// The comment of the `.proto` file, or `fallback` without one; then `more` as a separate
+/// paragraph.
 pub(super) fn docs_or(comments: &Comments, fallback: &str, more: &[&str]) -> TokenStream {
     let comment = comment_lines(comments);
     let first = if comment.is_empty() { docs(&[fallback]) } else { quote!(#(#[doc = #comment])*) };
@@ -23,7 +24,7 @@ pub(super) fn docs_or(comments: &Comments, fallback: &str, more: &[&str]) -> Tok
     quote!(#first #gap #more)
 }
 
-/// The comment of what is at `path` in a file.
+/// The comment of the item at `path` in a file.
 pub(super) fn comments(file: &FileDescriptor, path: &[i32]) -> Comments {
     let info = file.file_descriptor_proto().source_code_info.as_ref();
     let location =
@@ -36,7 +37,7 @@ pub(super) fn comments(file: &FileDescriptor, path: &[i32]) -> Comments {
     }
 }
 
-/// The lines as they stand behind `///`. `prost` escapes what Markdown would misread.
+/// The lines after `///`. `prost` escapes characters that have a meaning in Markdown.
 fn comment_lines(comments: &Comments) -> Vec<String> {
     let attached = Comments { leading_detached: Vec::new(), ..comments.clone() };
     let mut text = String::new();
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_keeps_its_lines_and_loses_its_marks() {
+    fn a_comment_keeps_its_lines_without_the_slashes() {
         let leading = vec![
             " Gets a value.".to_owned(),
             String::new(),

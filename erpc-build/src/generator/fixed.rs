@@ -1,4 +1,4 @@
-//! Messages with a fixed layout: structs that are their own bytes.
+//! Messages with a fixed layout: structs whose bytes are their encoding.
 
 use std::collections::HashSet;
 
@@ -21,20 +21,21 @@ struct Field {
     form: Form,
 }
 
-/// A field's type on both of its sides: in the struct, and in the functions that set and get it.
+/// A field's types in the struct and in its getter and setter, and the conversions between them.
 struct Form {
-    /// Bytes.
+    /// Size in bytes.
     size: u64,
-    /// In the struct.
+    /// Type in the struct.
     stored: TokenStream,
-    /// The stored zero.
+    /// Zero as a `stored` value.
     zero: TokenStream,
-    /// What is set.
+    /// Parameter type of the setter.
     native: TokenStream,
-    /// From `native`, in a variable of the field's name, to `stored`.
+    /// Expression from `native`, in a variable with the field's name, to `stored`.
     store: TokenStream,
-    /// What the getter returns, and how.
+    /// Return type of the getter.
     read_type: TokenStream,
+    /// Body of the getter.
     read: TokenStream,
     /// Whether the getter is `const`.
     is_const: bool,
@@ -71,7 +72,8 @@ impl Generator {
             fields.iter().map(|Field { name, form: Form { zero, .. }, .. }| quote!(#name: #zero));
         let functions = fields.iter().map(Field::functions);
         let new_docs = docs::docs(&["All fields zero."]);
-        let unused_docs = docs::docs(&["Unused itself, as is expected above."]);
+        let unused_docs =
+            docs::docs(&["Never called, so that the lint expectation above is fulfilled."]);
         quote! {
             #docs
             #attributes
@@ -139,7 +141,7 @@ impl Generator {
                 let of = self.types.message(&package, &of);
                 Form::in_place(name, size, quote!(#of::new()), of)
             }
-            // Bytes; others have been refused.
+            // Bytes; other kinds were refused.
             _ => {
                 let size = field_size(field);
                 let count = Literal::u32_unsuffixed(size);
@@ -148,7 +150,7 @@ impl Generator {
         }
     }
 
-    /// A number of `size` bytes; `prefix` is that of its type's name.
+    /// A number of `size` bytes; `prefix` is the letter of its type's name, such as `U` of `U32`.
     fn number(&self, name: &Ident, prefix: &str, size: u64) -> Form {
         let (erpc, bits) = (&self.erpc, size * 8);
         let stored = format_ident!("{prefix}{bits}");
@@ -182,7 +184,7 @@ impl Form {
         }
     }
 
-    /// What is stored as it is, and lent to readers.
+    /// A field that is stored unchanged; its getter returns a reference.
     fn in_place(name: &Ident, size: u64, zero: TokenStream, of: TokenStream) -> Self {
         Self {
             size,
@@ -202,10 +204,12 @@ impl Field {
         let Self { name, getter, setter, docs, form } = self;
         let Form { native, store, read_type, read, .. } = form;
         let is_const = form.is_const.then(|| quote!(const));
-        let setter_docs =
-            docs::docs(&[&format!("The same with another `{}`.", plain(&getter.to_string()))]);
-        let unknown =
-            (!form.is_const).then(|| docs::docs(&["", "`None` for a value of a later version."]));
+        let setter_docs = docs::docs(&[&format!(
+            "Returns the message with another `{}`.",
+            plain(&getter.to_string())
+        )]);
+        let unknown = (!form.is_const)
+            .then(|| docs::docs(&["", "`None` for a value that this version does not know."]));
         quote! {
             #docs
             #unknown
@@ -223,7 +227,7 @@ impl Field {
     }
 }
 
-/// Bytes of a message with a fixed layout.
+/// Size of a message with a fixed layout, in bytes.
 fn fixed_size(message: &MessageDescriptor) -> u64 {
     let size = |field: FieldDescriptor| match field.kind() {
         Kind::Bool => 1,

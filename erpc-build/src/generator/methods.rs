@@ -1,4 +1,4 @@
-//! One constant per method: its name, its types and what is declared of it.
+//! One constant per method: its name, its types and its options.
 
 use proc_macro2::{Literal, TokenStream};
 use prost_build::Method;
@@ -13,7 +13,7 @@ impl Scope<'_> {
     pub(super) fn methods(&self) -> TokenStream {
         let consts = self.service.methods.iter().map(|method| self.method(method));
         let docs = docs(&[
-            "The service's methods by name and type, for calls and handlers below the generated code.",
+            "The service's methods by name and type, for calls and handlers without the generated code.",
         ]);
         quote! {
             #docs
@@ -38,7 +38,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The codecs of requests and responses, as far as they are not the default.
+    /// The codecs of requests and responses, without those that are the default.
     fn codecs(&self, method: &Method) -> TokenStream {
         let erpc = self.erpc();
         let codec = |name: &str| {
@@ -47,7 +47,8 @@ impl Scope<'_> {
         };
         let request = match self.layout(&method.input_proto_type) {
             Some(Layout::Fixed) => "Fixed",
-            // What is read after the first `await` cannot be borrowed from a packet.
+            // Only for plain functions: a view borrows from the packet, so it cannot live across an
+            // `await`.
             Some(Layout::View) if self.plan(method).shape.is_sync() => "Borrowed",
             _ => "Prost",
         };
@@ -68,7 +69,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What the method's options say to both sides.
+    /// The method's options that clients and servers use.
     fn declared(&self, method: &Method) -> TokenStream {
         let plan = self.plan(method);
         let idempotent = plan.idempotent.then(|| quote!(.idempotent()));
@@ -81,7 +82,7 @@ impl Scope<'_> {
     }
 }
 
-/// In the largest unit that is exact, as one would write it.
+/// A `Duration` in the largest unit that is exact.
 fn duration(micros: u64) -> TokenStream {
     let (from, count) = match micros {
         _ if micros.is_multiple_of(1_000_000) => ("from_secs", micros / 1_000_000),
@@ -92,7 +93,7 @@ fn duration(micros: u64) -> TokenStream {
     quote!(::std::time::Duration::#from(#count))
 }
 
-/// In groups of three digits.
+/// A literal with digits in groups of three.
 fn number(number: u64) -> TokenStream {
     let digits = number.to_string();
     let mut text = String::new();
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_grouped() {
+    fn digits_of_numbers_are_grouped_by_three() {
         for (value, written) in
             [(1, "1"), (999, "999"), (65_536, "65_536"), (1_000_000, "1_000_000")]
         {
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_have_the_largest_unit() {
+    fn durations_have_the_largest_exact_unit() {
         for (micros, written) in
             [(1, "from_micros(1)"), (5_000, "from_millis(5)"), (60_000_000, "from_secs(60)")]
         {

@@ -1,6 +1,6 @@
-//! From a service's description to Rust.
+//! Generates the Rust code of services, and of messages with a fixed layout or a view.
 //!
-//! Code is built as tokens; `prost_build` formats the whole file.
+//! The code is built as tokens; `prost_build` formats the whole file.
 
 mod client;
 mod docs;
@@ -27,14 +27,15 @@ use crate::types::{Types, escaped};
 use docs::{docs, docs_or};
 use names::{Names, ident};
 
-/// Which halves of a service are wanted.
+/// Which halves of a service are generated.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts {
     pub(crate) client: bool,
     pub(crate) server: bool,
 }
 
-/// Adds our code to the packages' files: services, and messages that are not plain ones.
+/// Adds the code of erpc to the packages' files: services, and messages with a fixed layout or a
+/// view.
 pub(crate) struct Generator {
     pub(crate) erpc: TokenStream,
     pub(crate) parts: Parts,
@@ -48,7 +49,7 @@ pub(crate) struct Generator {
     pub(crate) types: Types,
     pub(crate) schema: Schema,
     pub(crate) pool: DescriptorPool,
-    /// The files that `prost_build` has not come to.
+    /// The files that `prost_build` has not finished yet, in its order.
     pub(crate) files: VecDeque<String>,
 }
 
@@ -59,7 +60,7 @@ impl ServiceGenerator for Generator {
         buf.push_str(&code.to_string());
     }
 
-    /// Called once per file, in the order in which `prost_build` was given them.
+    /// `prost_build` calls this once per file, in the order of its input.
     fn finalize(&mut self, buf: &mut String) {
         let file = self.files.pop_front().and_then(|name| self.pool.get_file_by_name(&name));
         if let Some(file) = file {
@@ -86,12 +87,12 @@ impl Generator {
     }
 }
 
-/// The Rust name of a message at a file's level.
+/// The Rust name of a message at the top level of a file.
 fn package_type(name: &str) -> Ident {
     ident(&escaped(name.to_upper_camel_case()))
 }
 
-/// One service while its code is made.
+/// One service whose code is being generated.
 struct Scope<'a> {
     generator: &'a Generator,
     service: &'a Service,
@@ -99,13 +100,13 @@ struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// All of a service: its module, and re-exports where the package has the names to spare.
+    /// All code of a service: its module, and the re-exports in the package.
     fn service(&self) -> TokenStream {
         let parts = self.generator.parts;
         let full_name = self.full_name();
         let module = ident(&service_module(&self.service.proto_name));
         let text =
-            format!("The service `{full_name}`: what servers implement and what clients call.");
+            format!("The service `{full_name}`: the trait that servers implement, and the client.");
         let docs = docs(&[&text]);
         let name = self.name_const();
         let methods = self.methods();
@@ -129,7 +130,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What the package's module can have, too: names that no message has.
+    /// The items that the package's module re-exports: those whose names no message uses.
     fn reexports(&self) -> Vec<Ident> {
         let parts = self.generator.parts;
         let wanted = [(parts.server, self.trait_ident()), (parts.client, self.client_ident())];
@@ -196,7 +197,8 @@ impl Scope<'_> {
         self.message(&method.output_proto_type, &method.output_type, depth)
     }
 
-    /// What a handler that is no stream's gets in its request, seen from the service's module.
+    /// The type of the message in a handler's request, for methods whose requests are not streams.
+    /// Relative to the service's module.
     fn received(&self, method: &Method) -> TokenStream {
         let owned = self.request(method, 1);
         let message = self.descriptor(&method.input_proto_type);
@@ -220,8 +222,8 @@ impl Scope<'_> {
         self.generator.pool.get_message_by_name(proto_type.trim_start_matches('.'))
     }
 
-    /// A message's type as seen from `depth` modules below its package's. `prost_build` has the word,
-    /// but for those that it does not know.
+    /// A message's type, relative to a module `depth` levels below the package's module. The type
+    /// comes from `prost_build`, except for messages with a fixed layout, which it does not know.
     fn message(&self, proto_type: &str, rust_type: &str, depth: usize) -> TokenStream {
         let (generator, full_name) = (self.generator, proto_type.trim_start_matches('.'));
         let fixed =
@@ -235,19 +237,23 @@ impl Scope<'_> {
         if elsewhere { self.deeper(&path, 0) } else { self.deeper(&path, depth) }
     }
 
-    /// A path of the package's module from `depth` modules below.
+    /// Makes a path of the package's module valid `depth` modules below it.
     fn deeper(&self, path: &str, depth: usize) -> TokenStream {
-        // Absolute paths also come from `prost_build`'s own setting, which we cannot read.
+        // The path can be absolute even if `types` has no extern path for it: settings made through
+        // `Builder::prost` cannot be read here.
         let path = path.replace(' ', "");
         let absolute = path.starts_with("::") || path.starts_with("crate::");
         let prefix = if absolute { String::new() } else { "super::".repeat(depth) };
         format!("{prefix}{path}").parse().unwrap_or_else(|_| {
-            let message = format!("`{path}` in {} is not a Rust type", self.full_name());
+            let message = format!(
+                "`{path}` in {} is not a Rust type; correct `extern_path` in the build script",
+                self.full_name()
+            );
             quote!(::std::compile_error!(#message))
         })
     }
 
-    /// The comment of a method in the `.proto` file, or a sentence in its place.
+    /// The documentation of a method: its comment in the `.proto` file, or a default sentence.
     fn method_docs(&self, method: &Method, verb: &str, more: &[&str]) -> TokenStream {
         let fallback = format!("{verb} `{}`.", self.method_full_name(method));
         docs_or(&method.comments, &fallback, more)

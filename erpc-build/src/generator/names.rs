@@ -1,4 +1,4 @@
-//! Names of functions and constants, kept apart from each other.
+//! Names of functions and constants, without collisions.
 
 use std::collections::HashSet;
 
@@ -7,25 +7,25 @@ use proc_macro2::{Ident, Span};
 use prost_build::{Method, Service};
 use quote::format_ident;
 
-/// What every client has already.
+/// Functions that every client has.
 const CLIENT_RESERVED: [&str; 4] = ["new", "connect", "channel", "with"];
 
-/// What a client calls a service's methods, in the service's order.
+/// The names of a client's functions, in the order of the service's methods.
 pub(super) struct Names {
     pub(super) client: Vec<ClientNames>,
 }
 
 /// The functions that a client has for a method.
 pub(super) struct ClientNames {
-    /// Returns a future, or streams.
+    /// The function that returns a future or streams.
     pub(super) call: Ident,
-    /// Takes a callback; `None` for methods that stream.
+    /// The function that takes a callback; `None` for streaming methods.
     pub(super) call_with: Option<Ident>,
 }
 
 impl Names {
-    /// A method is called what the `.proto` file calls it, in snake case; an underscore follows where
-    /// that is taken, by a function of the client or by another method's.
+    /// A function has the name of its method, in snake case. If another function of the client has
+    /// that name, an underscore follows.
     pub(super) fn new(service: &Service) -> Self {
         let mut taken: HashSet<String> = CLIENT_RESERVED.into_iter().map(String::from).collect();
         let calls: Vec<_> =
@@ -45,7 +45,7 @@ impl Names {
     }
 }
 
-/// The name, with as many underscores as it takes to be none of `taken`.
+/// The name, with underscores at its end until it is not in `taken`. Adds it to `taken`.
 pub(super) fn free(name: &str, taken: &mut HashSet<String>) -> Ident {
     let mut name = name.to_owned();
     while !taken.insert(name.clone()) {
@@ -54,12 +54,12 @@ pub(super) fn free(name: &str, taken: &mut HashSet<String>) -> Ident {
     ident(&name)
 }
 
-/// The name without the mark of a raw identifier.
+/// The name without the `r#` of a raw identifier.
 pub(super) fn plain(name: &str) -> &str {
     name.trim_start_matches("r#")
 }
 
-/// An identifier; `r#`, as `prost` writes it before keywords, makes it a raw one.
+/// An identifier; raw if the name starts with `r#`, which `prost` writes before keywords.
 pub(super) fn ident(name: &str) -> Ident {
     match name.strip_prefix("r#") {
         Some(keyword) => Ident::new_raw(keyword, Span::call_site()),
@@ -67,8 +67,8 @@ pub(super) fn ident(name: &str) -> Ident {
     }
 }
 
-/// The name of a method's constant. No keyword is in upper case; digits cannot come first, because
-/// they cannot in the `.proto` file either.
+/// The name of a method's constant. Always a valid identifier: no keyword is in upper case, and
+/// names in `.proto` files cannot start with a digit.
 pub(super) fn method_const(method: &Method) -> Ident {
     format_ident!("{}", method.proto_name.to_shouty_snake_case())
 }

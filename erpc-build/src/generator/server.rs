@@ -44,9 +44,9 @@ impl Scope<'_> {
         let runs = match shape {
             Shape::Dispatch => "Runs in the event loop.",
             Shape::Worker => "Runs on a worker thread.",
-            _ => "An `async fn`, in the event loop.",
+            _ => "An `async fn` that runs in the event loop.",
         };
-        let errors = "The status that the caller gets.";
+        let errors = "The caller gets this status.";
         let docs = self.method_docs(method, "Handles", &[runs, "", "# Errors", errors]);
         let out = quote!(out: #erpc::Outgoing<#response>);
         let one = quote!(#result<#erpc::Response<#response>, #erpc::Status>);
@@ -66,7 +66,7 @@ impl Scope<'_> {
         }
     }
 
-    /// How methods are served, unless the derive says otherwise.
+    /// The constant with the method names and default modes, which the derive can override.
     fn options(&self) -> TokenStream {
         let erpc = self.erpc();
         let docs = docs(&["How each method is served, unless `#[erpc(..)]` says otherwise."]);
@@ -102,7 +102,7 @@ impl Scope<'_> {
             "Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.",
             "",
             "# Errors",
-            "If a method is there already, or another has its id.",
+            "If a method is registered already, or another method has the same id.",
         ]);
         let methods = &self.service.methods;
         let routes = methods.iter().enumerate().map(|(index, method)| {

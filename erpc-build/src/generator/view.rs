@@ -1,4 +1,4 @@
-//! Views: messages that are read where they were received.
+//! Views: structs that borrow text and bytes of a message from the received packet.
 
 use proc_macro2::{Literal, TokenStream};
 use protox::prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
@@ -16,7 +16,7 @@ impl Generator {
         let name = ident(&view_name(message));
         let of = self.types.message(package, message);
         let docs = docs::docs(&[&format!(
-            "[`{of}`] where it was received: what takes space is borrowed from the packet."
+            "A view of [`{of}`]: text and bytes are borrowed from the received packet."
         )
         .replace(" :: ", "::")]);
         let lifetime = borrows(message).then(|| quote!(<'a>));
@@ -53,7 +53,7 @@ impl Generator {
         }
     }
 
-    /// A handler's view of a message, as seen from `package`'s module.
+    /// The type of a handler's view of a message, relative to the module of `package`.
     pub(super) fn view_type(&self, package: &str, message: &MessageDescriptor) -> TokenStream {
         let view = self.types.view(package, message);
         let lifetime = borrows(message).then(|| quote!(<'_>));
@@ -85,11 +85,11 @@ impl Generator {
         quote!(#docs pub #name: #of)
     }
 
-    /// A field's number, and the expression that takes it from `field` to `view`.
+    /// A field's number, and the code that reads it from `field` into `view`.
     fn read(&self, field: &FieldDescriptor) -> (Literal, TokenStream) {
         let name = field_ident(field);
         let read = match field.kind() {
-            // If it comes twice, the second is merged into the first, as everywhere in protobuf.
+            // If the field occurs twice, the second is merged into the first, as protobuf requires.
             Kind::Message(of) => {
                 let erpc = &self.erpc;
                 let of = self.types.message(field.parent_message().package_name(), &of);
@@ -107,12 +107,12 @@ impl Generator {
     }
 }
 
-/// The function of `erpc::service::Field` for values of that kind.
+/// The function of `erpc::service::Field` that reads values of `kind`.
 fn reader(kind: &Kind) -> &'static str {
     match kind {
         Kind::Double => "double",
         Kind::Float => "float",
-        // Enums are numbers; which ones there are, later versions know better.
+        // Enums are read as numbers, because later versions may add values.
         Kind::Int32 | Kind::Enum(_) => "int32",
         Kind::Int64 => "int64",
         Kind::Uint32 => "uint32",

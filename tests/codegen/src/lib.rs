@@ -1,35 +1,35 @@
-//! Everything that is generated, under all lints that there are: the files of `erpc-build/tests/golden`,
-//! which `erpc-build`'s tests keep up to date. What is done with it is in `tests/`.
+//! All generated code, compiled with strict lints: the files of `erpc-build/tests/golden`, which
+//! the tests of `erpc-build` keep up to date. The tests that use the code are in `tests/`.
 //!
-//! | module | what is in it |
+//! | module | content |
 //! |---|---|
-//! | [`hello`] | the plainest service |
+//! | [`hello`] | the simplest service |
 //! | [`modes`] | modes, deadlines, limits |
 //! | [`streams`] | streams of all kinds |
 //! | [`layouts`] | fixed layouts and views |
 //! | [`old`] | proto2 |
-//! | [`known`], [`shared`] | types of others |
-//! | [`odd`] | names that meet others |
+//! | [`known`], [`shared`] | types from other crates |
+//! | [`odd`] | names that collide |
 
 #![forbid(unsafe_code, missing_docs)]
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
-/// `hello.v1`, the plainest service.
+/// `hello.v1`, the simplest service.
 pub mod hello {
     include!("../../../erpc-build/tests/golden/plain/hello.v1.rs");
 }
 
-/// The same with only a client.
+/// `hello.v1` with only a client.
 pub mod client {
     include!("../../../erpc-build/tests/golden/client/hello.v1.rs");
 }
 
-/// The same with only a server, which finds `erpc` at another path.
+/// `hello.v1` with only a server, and with `erpc` at the path `crate::rpc`.
 pub mod server {
     include!("../../../erpc-build/tests/golden/server/hello.v1.rs");
 }
 
-/// The other path.
+/// The crate `erpc` for the module [`server`].
 mod rpc {
     pub(crate) use erpc::{Request, Response, Status, generated, service};
 }
@@ -54,40 +54,40 @@ pub mod old {
     include!("../../../erpc-build/tests/golden/proto2/old.v1.rs");
 }
 
-/// `known.v1`: well-known types and those of [`shared`].
+/// `known.v1`: well-known types and the types of [`shared`].
 pub mod known {
     include!("../../../erpc-build/tests/golden/known/known.v1.rs");
 }
 
-/// `shared.v1`, as if it were another crate's.
+/// `shared.v1`, used like a package of another crate.
 pub mod shared {
     include!("../../../erpc-build/tests/golden/shared/shared.v1.rs");
 }
 
-/// Names that meet others, and each other.
+/// Names that collide with others and with each other.
 pub mod odd {
     /// `odd.imported`.
     pub mod imported {
         include!("../../../erpc-build/tests/golden/odd/odd.imported.rs");
     }
 
-    /// `odd.names`: names that generated code has, too.
+    /// `odd.names`: names that generated code also uses.
     pub mod names {
         include!("../../../erpc-build/tests/golden/odd/odd.names.rs");
     }
 
-    /// `odd.bare`: what says little of itself.
+    /// `odd.bare`: a file with few comments.
     pub mod bare {
         include!("../../../erpc-build/tests/golden/bare/odd.bare.rs");
     }
 
-    /// `odd.type.match`: keywords, and what is in scope everywhere.
+    /// `odd.type.match`: keywords, and items of the prelude.
     pub mod keywords {
         include!("../../../erpc-build/tests/golden/keywords/odd.r#type.r#match.rs");
     }
 }
 
-/// A view does not outlive the handler's call:
+/// A view cannot outlive the handler's call:
 ///
 /// ```compile_fail,E0521
 /// use std::sync::Mutex;
@@ -107,8 +107,8 @@ pub mod odd {
 /// }
 /// ```
 ///
-/// A client belongs to a thread, and a service's state to all of them (`ui/handlers/not_shared.rs` has what
-/// the compiler says):
+/// A client belongs to one thread, but all threads share the state of a service, so that state
+/// cannot contain a client (`ui/handlers/not_shared.stderr` has the compiler's error):
 ///
 /// ```compile_fail,E0277
 /// use erpc::{Request, Response, Status};
@@ -125,7 +125,7 @@ pub mod odd {
 /// }
 /// ```
 ///
-/// A fixed layout needs `zerocopy`'s proof that it is one:
+/// A fixed layout also needs the derives of `zerocopy`, which prove the layout:
 ///
 /// ```compile_fail,E0277
 /// #[derive(erpc::FixedLayout)]

@@ -1,4 +1,4 @@
-//! Messages that are read where they lie, in memory and over the network.
+//! Messages with fixed layouts and views, in memory and over the network.
 
 use erpc::service::{Borrowed, Codec, Fixed, Viewable};
 use erpc::zerocopy::little_endian::{F64, U64};
@@ -42,7 +42,7 @@ fn note() -> Note {
 }
 
 #[test]
-fn a_fixed_layout_is_its_fields_in_the_order_of_their_numbers() {
+fn a_fixed_layout_has_its_fields_in_the_order_of_their_numbers() {
     let mut bytes = Vec::new();
     Fixed::encode(&order(), &mut bytes);
     let mut expected = vec![8, 7, 6, 5, 4, 3, 2, 1];
@@ -59,7 +59,7 @@ fn a_fixed_layout_is_its_fields_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn a_fixed_layout_is_zero_unless_it_is_set_also_in_constants() {
+fn unset_fields_of_a_fixed_layout_are_zero_also_in_constants() {
     const ZERO: Order = Order::new();
     const SET: Order = ZERO.with_quantity(7).with_side(Side::Buy);
     assert_eq!(ZERO, Order::default());
@@ -68,19 +68,19 @@ fn a_fixed_layout_is_zero_unless_it_is_set_also_in_constants() {
 }
 
 #[test]
-fn what_a_later_version_writes_into_a_fixed_layout_is_told() {
+fn an_unknown_enum_value_in_a_fixed_layout_is_none() {
     let mut bytes = Vec::new();
     Fixed::encode(&order(), &mut bytes);
     (bytes[16], bytes[20]) = (9, 0xff);
     let read = <Fixed as Codec<Order>>::view(&bytes).unwrap();
     assert_eq!((read.side(), read.patient()), (None, true));
-    // An enum of proto2 need not have a zero.
+    // An enum of proto2 can have no zero value, so the zero in the layout is unknown.
     assert_eq!(old::Point::new().level(), None);
     assert_eq!(old::Point::new().with_x(-3).with_level(old::Level::High).x(), -3);
 }
 
 #[test]
-fn names_that_are_taken_give_way_in_fixed_layouts() {
+fn fields_of_fixed_layouts_with_used_names_get_an_underscore() {
     let message = odd::keywords::Default::new().with_new(1).with_with_new(2).with_unused(3);
     assert_eq!((message.new_(), message.with_new_(), message.unused_()), (1, 2, 3));
     assert!(message.with_self_(true).self_() && message.with_fn(true).r#fn());
@@ -88,7 +88,7 @@ fn names_that_are_taken_give_way_in_fixed_layouts() {
 }
 
 #[test]
-fn a_view_is_what_the_message_is() {
+fn a_view_has_the_fields_of_the_message() {
     let (note, bytes) = (note(), note().encode_to_vec());
     let view = Note::view(&bytes).unwrap();
     let place = view.place.unwrap();
@@ -106,7 +106,7 @@ fn a_view_is_what_the_message_is() {
     );
     assert_eq!(place.point, Some(PlacePointView { latitude: 1.25, longitude: -0.5 }));
     assert_eq!(place.name.unwrap().r#type, "a name");
-    assert!(bytes.as_ptr_range().contains(&view.text.as_ptr()), "borrowed");
+    assert!(bytes.as_ptr_range().contains(&view.text.as_ptr()), "the view must borrow");
     assert_eq!(Note::view(&[]).unwrap(), NoteView::default());
     let decoded: Note = <Borrowed as Codec<Note>>::decode(&bytes).unwrap();
     assert_eq!(decoded, note);
@@ -119,12 +119,12 @@ fn in_a_view_the_last_value_counts_and_unknown_fields_are_skipped() {
     bytes.extend([0xfa, 0x3e, 2, 0xff, 0xff]);
     bytes.extend(Note { text: "another".to_owned(), ..Note::default() }.encode_to_vec());
     assert_eq!(Note::view(&bytes).unwrap().text, "another");
-    // A field that is there as another type is no such message.
+    // Bytes with a field of another wire type are not a `Note`.
     assert!(Note::view(&unknown.encode_to_vec()).is_err());
 }
 
 #[test]
-fn in_a_view_messages_that_are_there_twice_are_merged() {
+fn in_a_view_a_message_that_occurs_twice_is_merged() {
     let (mut first, mut second) = (note(), note());
     first.place.as_mut().unwrap().name = None;
     second.place.as_mut().unwrap().point = None;
@@ -134,7 +134,7 @@ fn in_a_view_messages_that_are_there_twice_are_merged() {
 }
 
 #[test]
-fn views_of_proto2_have_what_must_be_there_and_what_may() {
+fn a_view_of_proto2_has_required_and_optional_fields() {
     let mut message = old::Required { name: "a".to_owned(), ..old::Required::default() };
     let bytes = message.encode_to_vec();
     let view = old::Required::view(&bytes).unwrap();
@@ -146,7 +146,7 @@ fn views_of_proto2_have_what_must_be_there_and_what_may() {
     assert_eq!((view.level, view.weight), (Some(1), Some(0.0)));
 }
 
-/// Counts what it is sent.
+/// Answers with values from the request.
 #[derive(erpc::Service)]
 #[erpc(service = erpc_codegen_tests::layouts::Market, worker(Locate))]
 struct Stall;
@@ -177,7 +177,7 @@ impl Market for Stall {
 }
 
 #[test]
-fn every_kind_of_message_makes_the_journey() {
+fn a_server_receives_and_answers_every_kind_of_message() {
     let server = Server::builder().add_service(Stall).workers(1).spawn("127.0.0.1:0").unwrap();
     let endpoint = Endpoint::udp().unwrap();
     let market = MarketClient::connect(&endpoint, server.local_addr()).unwrap();
@@ -191,7 +191,7 @@ fn every_kind_of_message_makes_the_journey() {
     assert_eq!(endpoint.block_on(market.locate(point)).unwrap().text, "1.5");
 }
 
-/// Written by hand.
+/// A fixed layout that is written by hand, not generated.
 #[derive(
     FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, erpc::FixedLayout, PartialEq, Debug,
 )]
@@ -204,7 +204,7 @@ struct Quote {
 }
 
 #[test]
-fn structs_that_are_written_by_hand_are_messages_too() {
+fn a_struct_that_is_written_by_hand_can_be_a_message() {
     let quote = Quote { number: 7.into(), price: 0.5.into(), symbol: *b"SYM     " };
     let mut bytes = Vec::new();
     Fixed::encode(&quote, &mut bytes);
@@ -230,7 +230,7 @@ prop_compose! {
     }
 }
 
-/// A view's message.
+/// The owned message of a view.
 fn owned(view: &NoteView<'_>) -> Note {
     let place = view.place.map(|place| Place {
         point: place
@@ -251,7 +251,7 @@ fn owned(view: &NoteView<'_>) -> Note {
 
 proptest! {
     #[test]
-    fn a_view_reads_whatever_prost_writes(note in any_note()) {
+    fn a_view_reads_all_messages_that_prost_writes(note in any_note()) {
         let bytes = note.encode_to_vec();
         prop_assert_eq!(Note::view(&bytes).map(|view| owned(&view)), Ok(note));
     }

@@ -1,4 +1,4 @@
-//! Messages of proto2, of others, and with bytes and maps of other types.
+//! Messages of proto2, types from other crates, and `bytes` and `map` fields with other Rust types.
 
 use erpc_codegen_tests::known::Everything;
 use erpc_codegen_tests::old::{Level, Reply, Request, reply, request};
@@ -18,7 +18,7 @@ fn proto2_has_required_fields_defaults_and_groups() {
     assert_eq!(request.item[0].data(), b"\x01\\");
     let bytes = request.encode_to_vec();
     assert_eq!(Request::decode(&bytes[..]), Ok(request));
-    // Of the repeated numbers one list is packed, and groups have an end.
+    // `list` is not packed, `packed` is packed, and the group has an end tag.
     assert!(bytes.windows(4).any(|window| window == [0x30, 1, 0x30, 2]));
     assert!(bytes.windows(4).any(|window| window == [0x3a, 2, 3, 4]));
     assert!(bytes.windows(4).any(|window| window == [0x43, 8, 5, 0x44]));
@@ -31,7 +31,7 @@ fn proto2_has_oneofs() {
 }
 
 #[test]
-fn types_of_others_are_used_in_place_of_new_ones() {
+fn existing_types_are_used_instead_of_generated_ones() {
     let everything = Everything {
         any: Some(erpc::prost_types::Any::default()),
         at: Some(erpc::prost_types::Timestamp { seconds: 1, nanos: 2 }),
@@ -45,7 +45,7 @@ fn types_of_others_are_used_in_place_of_new_ones() {
         sorted: [("b".to_owned(), Thing::default()), ("a".to_owned(), Thing::default())].into(),
     };
     let copy = everything.clone();
-    assert_eq!(copy.cheap.as_ptr(), everything.cheap.as_ptr(), "not copied");
-    assert_eq!(copy.sorted.keys().collect::<Vec<_>>(), ["a", "b"], "in order");
+    assert_eq!(copy.cheap.as_ptr(), everything.cheap.as_ptr(), "clone must not copy the bytes");
+    assert_eq!(copy.sorted.keys().collect::<Vec<_>>(), ["a", "b"], "keys must be in order");
     assert_eq!(Everything::decode(&everything.encode_to_vec()[..]), Ok(copy));
 }

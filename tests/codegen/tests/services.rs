@@ -1,4 +1,4 @@
-//! `#[derive(Service)]` finds its way in generated code, also where names meet.
+//! `#[derive(Service)]` with generated code, also where names collide.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use erpc::{
 use erpc_codegen_tests::modes::{StoreEntry, StoreKey};
 use erpc_codegen_tests::{client, hello, modes, odd, server};
 
-/// The crate `erpc` by another path.
+/// The crate `erpc` at another path.
 mod rpc {
     pub(crate) use erpc::{Service, service};
 }
 
-/// Answers with what it was asked, where it can.
+/// Answers with the request where the types allow it.
 #[derive(Service)]
 #[erpc(service = odd::names::Result, worker, dispatch(async, HTTPGet2))]
 struct Odd;
@@ -82,7 +82,7 @@ struct Nothing;
 
 impl odd::names::Nothing for Nothing {}
 
-/// Generated and derived with another path of the crate.
+/// The generated code and the derive use another path of the crate.
 #[derive(Service)]
 #[erpc(service = server::Greeter, crate = crate::rpc)]
 struct Greeter;
@@ -97,7 +97,7 @@ impl server::Greeter for Greeter {
 }
 
 #[test]
-fn every_service_is_registered_in_the_modes_that_were_asked_for() {
+fn every_method_is_registered_in_the_mode_of_the_attribute() {
     let mut routes = Routes::new();
     Arc::new(Odd).register(&mut routes).unwrap();
     Arc::new(Keeper(true)).register(&mut routes).unwrap();
@@ -120,12 +120,12 @@ fn every_service_is_registered_in_the_modes_that_were_asked_for() {
     assert_eq!(hello::greeter_service::NAME, Greeter::NAME);
 }
 
-/// Gives keys back, in the modes that the `.proto` file and the build script have declared.
+/// Returns keys, in the modes that the `.proto` file and the build script declare.
 #[derive(Service)]
 #[erpc(service = modes::Store)]
 struct Declared;
 
-/// The same, moved.
+/// The same service with methods moved to other modes.
 #[derive(Service)]
 #[erpc(service = modes::Store, worker, dispatch(Compact))]
 struct Moved;
@@ -149,7 +149,7 @@ macro_rules! store {
     };
 }
 
-/// The same with words of its own: of all methods, and of two.
+/// The same service with options of its own: for all methods, and for two single methods.
 #[derive(Service)]
 #[erpc(service = modes::Store, max_response = 2 * KIB, idempotent = false)]
 #[erpc(
@@ -163,12 +163,12 @@ const KIB: u32 = 1_024;
 store!(Declared, Moved);
 
 impl modes::Store for Changed {
-    /// Says how many microseconds are left.
+    /// Returns the time left until the deadline, in us; 0 without a deadline.
     fn get(&self, request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
         let left = request.time_left().map_or(0, |left| left.as_micros());
         Ok(Response::new(StoreEntry { key: left.to_string(), value: Vec::new() }))
     }
-    /// Answers as many bytes as it is asked for.
+    /// Returns a value of the requested size in bytes.
     fn compact(&self, request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
         let size = request.message().key.parse().map_err(|_| Status::invalid_argument("a size"))?;
         Ok(Response::new(StoreEntry { key: String::new(), value: vec![0; size] }))
@@ -216,7 +216,8 @@ fn methods_run_as_declared_unless_they_are_moved() {
     assert_eq!(moved, expected);
 }
 
-/// Tells whether the method is idempotent, in place of an answer.
+/// Fails calls with the metadata `tell`; the message of the status is whether the method is
+/// idempotent.
 struct Idempotent;
 
 impl Interceptor for Idempotent {
@@ -229,7 +230,7 @@ impl Interceptor for Idempotent {
 }
 
 #[test]
-fn methods_are_served_as_the_server_says() {
+fn the_server_overrides_the_options_of_methods() {
     let server = Server::builder().add_service(Changed).intercept(Idempotent).workers(1);
     let server = server.spawn("127.0.0.1:0").unwrap();
     let endpoint = Endpoint::udp().unwrap();
@@ -260,7 +261,7 @@ fn methods_are_served_as_the_server_says() {
 }
 
 #[test]
-fn methods_have_what_is_declared_of_them() {
+fn methods_have_their_declared_options() {
     use modes::store_service::methods::{AWAIT, COMPACT, GET};
     assert!(GET.is_idempotent() && AWAIT.is_idempotent() && !COMPACT.is_idempotent());
     assert_eq!(GET.default_deadline(), Some(Duration::from_millis(5)));
@@ -268,7 +269,7 @@ fn methods_have_what_is_declared_of_them() {
     assert_eq!(COMPACT.default_deadline(), None);
 }
 
-/// Services that are called like what is in scope everywhere, and like a type parameter.
+/// A service with the name of a type parameter, and messages with names of the prelude.
 #[derive(Service)]
 #[erpc(service = odd::keywords::S)]
 struct Short;
@@ -302,13 +303,13 @@ impl odd::keywords::Self_ for Own {
 }
 
 #[test]
-fn services_may_be_called_like_anything() {
+fn a_service_can_have_any_name() {
     let mut routes = Routes::new();
     Arc::new(Short).register(&mut routes).unwrap();
     Arc::new(Own).register(&mut routes).unwrap();
     let names: Vec<_> = routes.entries().map(|entry| entry.full_name()).collect();
     assert_eq!(names, ["odd.type.match.S/T", "odd.type.match.Self/Self"]);
-    // Type-checks; nothing is sent.
+    // Only type-checked; the closure is never called.
     let _calls = |client: odd::keywords::SendClient| {
         drop(client.with_(odd::keywords::Option::default()));
         drop(client.channel_(odd::keywords::Option::default()));
@@ -318,7 +319,7 @@ fn services_may_be_called_like_anything() {
 }
 
 #[test]
-fn a_service_is_registered_once() {
+fn a_service_cannot_be_registered_twice() {
     let mut routes = Routes::new();
     Arc::new(Greeter).register(&mut routes).unwrap();
     let collision = Arc::new(Greeter).register(&mut routes).unwrap_err();
@@ -329,9 +330,9 @@ fn a_service_is_registered_once() {
 }
 
 #[test]
-fn clients_have_a_function_for_each_method() {
+fn a_client_has_a_function_for_each_method() {
     let request = || Box::<odd::names::Holder>::default();
-    // Type-checks; nothing is sent.
+    // Only type-checked; the closure is never called.
     let _calls = |client: odd::names::ResultClient<Udp>| {
         drop(client.new_(*request()));
         drop(client.connect_(odd::names::holder::Inner::default()));

@@ -1,5 +1,5 @@
-//! Generated code has no warnings in a crate that has every lint there is, whatever its `.proto` file says
-//! or leaves out. That it compiles, also for clippy, is the test.
+//! Generated code has no warnings in a crate with strict lints, whatever its `.proto` file
+//! contains. The test is that this file compiles, also with clippy.
 
 #![deny(
     warnings,

@@ -1,4 +1,4 @@
-//! Generated streams over the network.
+//! Streams of generated services over the network.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use erpc_codegen_tests::streams::{
     Feed, FeedClient, FeedEntry, FeedEntryView, FeedKey, Tick, Ticks, TicksClient,
 };
 
-/// Sends keys back as entries.
+/// Returns keys as entries.
 #[derive(Service)]
 #[erpc(service = erpc_codegen_tests::streams::Feed, worker)]
 struct Store;
@@ -57,7 +57,7 @@ fn entry(key: &str) -> FeedEntry {
     FeedEntry { key: key.to_owned(), value: vec![7] }
 }
 
-/// Prices in a stream, doubled.
+/// Returns the prices of a stream, doubled.
 #[derive(Service)]
 #[erpc(service = erpc_codegen_tests::streams::Ticks)]
 struct Doubler;
@@ -77,7 +77,7 @@ impl Ticks for Doubler {
 }
 
 #[test]
-fn only_what_does_not_stream_has_a_mode() {
+fn a_streaming_method_has_no_mode() {
     let mut routes = Routes::new();
     Arc::new(Store).register(&mut routes).unwrap();
     let modes: Vec<_> = routes.entries().map(|entry| entry.mode().is_some()).collect();
@@ -85,7 +85,7 @@ fn only_what_does_not_stream_has_a_mode() {
 }
 
 #[test]
-fn streams_go_in_all_directions() -> Result<(), CallError> {
+fn streams_work_in_all_directions() -> Result<(), CallError> {
     let server = Server::builder().add_service(Store).add_service(Doubler).workers(1);
     let server = server.spawn("127.0.0.1:0").unwrap();
     let endpoint = Endpoint::udp().unwrap();
@@ -117,7 +117,7 @@ fn streams_go_in_all_directions() -> Result<(), CallError> {
 }
 
 #[test]
-fn messages_of_streams_have_views_for_those_who_read_bytes() {
+fn a_message_of_a_stream_can_be_viewed_in_its_bytes() {
     use erpc::service::Viewable;
     use prost::Message;
     let bytes = entry("a").encode_to_vec();

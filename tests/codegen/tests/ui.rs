@@ -1,7 +1,8 @@
-//! What the compiler says about mistakes, word by word; `TRYBUILD=overwrite` writes the files anew.
+//! Compares the compiler's errors about mistakes with `.stderr` files. `TRYBUILD=overwrite` writes
+//! the files again.
 
 #[test]
-fn mistakes_are_told_with_what_to_write() {
+fn errors_about_mistakes_say_what_to_write() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/ui/derive/*.rs");
     cases.compile_fail("tests/ui/handlers/*.rs");

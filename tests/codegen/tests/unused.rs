@@ -1,4 +1,5 @@
-//! A program that uses nothing of what is generated has no warnings. That it compiles is the test.
+//! A program that uses none of the generated code has no warnings. The test is that this file
+//! compiles.
 
 #![deny(warnings)]
 

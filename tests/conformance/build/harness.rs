@@ -1,4 +1,4 @@
-//! A server that implements every generated trait, and a driver that calls every generated function.
+//! Generates a server that implements every trait, and a driver that calls every client function.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use prost_reflect::{MethodDescriptor, ServiceDescriptor};
 use crate::modes::mode;
 use crate::names::{self, Names, full_name};
 
-/// What a client has beside the methods of the `.proto` file.
+/// Functions that every client has, besides those for the methods of the `.proto` file.
 const CLIENT_RESERVED: [&str; 4] = ["new", "connect", "channel", "with"];
 
-/// The code for the services, all those in `files`.
+/// The code for `services`, which are all services in `files`.
 pub fn harness(services: &[ServiceDescriptor], files: &[String], names: Names) -> String {
     let mut out = format!("pub const FILES: [&str; {}] = {files:#?};\n\n", files.len());
     for (at, service) in services.iter().enumerate() {
@@ -22,7 +22,7 @@ pub fn harness(services: &[ServiceDescriptor], files: &[String], names: Names) -
     out + &registration(services.len())
 }
 
-/// The path of what was generated beside the trait.
+/// The path of the generated module of a service.
 fn module(service: &ServiceDescriptor) -> String {
     let name = service.name().to_upper_camel_case().to_snake_case();
     format!("{}{name}_service", names::package(service.package_name()))
@@ -40,7 +40,7 @@ impl {path} for Service{at} {{
     );
     for method in service.methods() {
         let function = handler(&method, names);
-        writeln!(out, "    {function}").expect("memory");
+        writeln!(out, "    {function}").expect("writing to a string cannot fail");
     }
     out + "}\n\n"
 }
@@ -60,7 +60,7 @@ fn handler(method: &MethodDescriptor, names: Names) -> String {
         Some(Mode::Dispatch | Mode::Worker) => ("", ""),
         Some(Mode::Async) | None => ("async ", ".await"),
     };
-    // What handles an asynchronous method without streams does not wait.
+    // `Answers::unary` is not an `async fn`, also if the handler is one.
     let end = if shape(method) == "unary" { "" } else { end };
     format!(
         "{word}fn {name}(&self, request: {request}{out}) -> Result<{output}, ::erpc::Status> {{ \
@@ -101,7 +101,7 @@ fn driver(at: usize, service: &ServiceDescriptor) -> String {
         let constant = format!("{module}::methods::{}", method.name().to_shouty_snake_case());
         let (shape, full_name) = (shape(&method), full_name(&method));
         writeln!(out, "    calls.{shape}(&client, {full_name:?}, {constant}, {calls});")
-            .expect("memory");
+            .expect("writing to a string cannot fail");
     }
     out + "}\n\n"
 }
@@ -124,7 +124,8 @@ pub fn drive(calls: &mut ::erpc_conformance::Calls) {{
     )
 }
 
-/// A client's function for a method: an underscore follows where clients have something of that name.
+/// The name of a client's function for a method. If every client has a function of that name, an
+/// underscore follows.
 fn call_name(method: &MethodDescriptor) -> String {
     let name = names::snake(method.name());
     if CLIENT_RESERVED.contains(&&name[..]) { name + "_" } else { name }

@@ -1,5 +1,5 @@
-//! For each system: finds its `.proto` files, compiles them with `erpc_build`, and writes a server and a
-//! client that together go through all that was generated.
+//! For each system, finds its `.proto` files, compiles them with `erpc_build`, and writes a server
+//! and a client that together use all generated functions.
 
 mod harness;
 mod modes;
@@ -18,13 +18,13 @@ use names::Names;
 use packages::Packages;
 use systems::{SYSTEMS, System};
 
-/// The encoded `FileDescriptorSet` of a system.
+/// Name of the file with the encoded `FileDescriptorSet` of a system.
 const DESCRIPTORS: &str = "descriptors.bin";
 
 fn main() {
     println!("cargo::rerun-if-changed=Cargo.lock");
     println!("cargo::rerun-if-changed=proto");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names a folder for the output"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let packages = Packages::locate();
     let build = |system: &System| {
         let failed = |error: Box<dyn Error>| format!("{}: {error}", system.name);
@@ -37,7 +37,7 @@ fn main() {
 fn build(system: &System, packages: &Packages, out: &Path) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(out)?;
     let (files, includes) = sources(system, packages)?;
-    // Modes are named by method, so the methods are looked up first.
+    // The first compilation finds the methods, because `Builder::mode` needs their names.
     let builder = configured(system, out).build_client(false).build_server(false);
     builder.compile_protos(&files, &includes)?;
     let pool = DescriptorPool::decode(&fs::read(out.join(DESCRIPTORS))?[..])?;
@@ -70,7 +70,7 @@ fn configured(system: &System, out: &Path) -> erpc_build::Builder {
     builder
 }
 
-/// The files to be compiled, and the folders that they and their imports are in.
+/// The files to compile, and the folders with these files and their imports.
 fn sources(
     system: &System,
     packages: &Packages,
@@ -93,7 +93,7 @@ fn sources(
     Ok((files, includes))
 }
 
-/// The `.proto` files below `folder`, as they are called below `root`.
+/// Adds the `.proto` files below `folder`, with their paths relative to `root`.
 fn collect(root: &Path, folder: &Path, files: &mut Vec<String>) -> Result<(), Box<dyn Error>> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -1,11 +1,12 @@
-//! Where the handlers of unary methods run: a third each in the event loop, on workers and as tasks.
+//! The modes of unary methods: about one third each in the event loop, on workers, and as async
+//! functions.
 
 use erpc_build::Mode;
 use prost_reflect::MethodDescriptor;
 
 use crate::names::full_name;
 
-/// The mode of a method, by its name; `None` if it streams, which is a mode of its own.
+/// The mode of a method, by its name. `None` for a streaming method, which has no mode.
 pub fn mode(method: &MethodDescriptor) -> Option<Mode> {
     if method.is_client_streaming() || method.is_server_streaming() {
         return None;

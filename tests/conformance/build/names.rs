@@ -1,4 +1,4 @@
-//! What `prost` calls things, by its documentation rather than by its code.
+//! The names that `prost` generates, written from the documentation of `prost`, not from its code.
 
 use heck::{ToSnakeCase, ToUpperCamelCase};
 use prost_reflect::{MessageDescriptor, MethodDescriptor};
@@ -8,12 +8,12 @@ const KEYWORDS: &str = "abstract as async await become box break const continue 
                         pub ref return static struct trait true try type typeof unsafe unsized use virtual \
                         where while yield";
 
-/// A function's, field's or module's name.
+/// The name of a function, field or module.
 pub fn snake(name: &str) -> String {
     keyword(name.to_snake_case())
 }
 
-/// A type's name.
+/// The name of a type.
 pub fn camel(name: &str) -> String {
     keyword(name.to_upper_camel_case())
 }
@@ -32,12 +32,12 @@ pub fn package(package: &str) -> String {
     modules.fold("super::proto::".to_owned(), |path, module| path + &snake(module) + "::")
 }
 
-/// A method's name with its service's and its package's.
+/// The full name of a method: `package.Service/Method`.
 pub fn full_name(method: &MethodDescriptor) -> String {
     format!("{}/{}", method.parent_service().full_name(), method.name())
 }
 
-/// What depends on a system's settings.
+/// Names that depend on the settings of a system.
 #[derive(Clone, Copy)]
 pub struct Names {
     /// `google.protobuf` is generated, rather than taken from `prost_types`.

@@ -1,4 +1,4 @@
-//! Where cargo has unpacked the packages that this one names.
+//! The folders into which cargo has unpacked the packages of `Cargo.toml`.
 
 use std::collections::HashMap;
 use std::env;
@@ -9,35 +9,37 @@ use serde_json::Value;
 
 /// The folders of all packages of the lock file, by name.
 ///
-/// The names in question have one version each, as the manifest pins it.
+/// The manifest pins one version of each package with `.proto` files, so the names are unique.
 pub struct Packages {
     folders: HashMap<String, PathBuf>,
 }
 
 impl Packages {
-    /// Asks cargo, which downloads what is missing. The versions are those of the lock file.
+    /// Runs `cargo metadata`, which downloads missing packages. The versions are those of the lock
+    /// file.
     pub fn locate() -> Self {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)
             .args(["metadata", "--format-version=1", "--locked", "--manifest-path", "Cargo.toml"])
             .output()
-            .expect("cargo runs");
+            .expect("cargo must start");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "cargo metadata failed: {said}");
-        let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-        let packages = metadata["packages"].as_array().expect("packages are listed");
+        let metadata: Value =
+            serde_json::from_slice(&output.stdout).expect("cargo metadata must print JSON");
+        let packages = metadata["packages"].as_array().expect("the metadata must contain packages");
         Self { folders: packages.iter().filter_map(folder).collect() }
     }
 
-    /// The folder `below` in the package.
+    /// The folder `below` in `package`.
     ///
     /// # Panics
-    /// If there is no such package, or no such folder in it.
+    /// If the package or the folder does not exist.
     pub fn folder(&self, package: &str, below: &str) -> PathBuf {
         let package_folder = self.folders.get(package);
-        let folder = package_folder.unwrap_or_else(|| panic!("no package is called {package}"));
+        let folder = package_folder.unwrap_or_else(|| panic!("there is no package {package}"));
         let folder = folder.join(below);
-        assert!(folder.is_dir(), "{} is no folder of {package}", folder.display());
+        assert!(folder.is_dir(), "{} is not a folder of {package}", folder.display());
         folder
     }
 }

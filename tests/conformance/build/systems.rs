@@ -1,22 +1,22 @@
-//! Whose services are called, and where their `.proto` files are.
+//! The systems whose services are called, and the places of their `.proto` files.
 
 /// One system.
 pub struct System {
-    /// What the test of it is called.
+    /// Name of the system and its test.
     pub name: &'static str,
-    /// Where imports are looked up: a package and a folder in it.
+    /// Folders for imports: a package and a folder in it.
     pub roots: &'static [(&'static str, &'static str)],
-    /// So many of them are the system's own.
+    /// The number of `roots`, from the first, that contain files of the system itself.
     pub own: usize,
-    /// What is compiled: the system's files whose paths begin with one of these.
+    /// Only files whose paths start with one of these are compiled.
     pub files: &'static [&'static str],
-    /// But for those whose paths begin with one of these.
+    /// Files whose paths start with one of these are not compiled.
     pub except: &'static [&'static str],
-    /// A file of ours in `proto/`, for systems that define messages without services.
+    /// A file of this crate in `proto/`, for systems that define messages without services.
     pub ours: Option<&'static str>,
-    /// `bytes` fields are `Bytes` and maps are `BTreeMap`s.
+    /// Whether `bytes` fields are `Bytes` and maps are `BTreeMap`s.
     pub bytes: bool,
-    /// `google.protobuf` is generated, too.
+    /// Whether `google.protobuf` is generated, too.
     pub well_known: bool,
 }
 
@@ -31,7 +31,7 @@ const BASE: System = System {
     well_known: false,
 };
 
-/// All of them.
+/// All systems.
 pub const SYSTEMS: &[System] = &[
     System {
         name: "buildkit",

@@ -1,4 +1,4 @@
-//! The server's half.
+//! The handlers of the server.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,39 +7,39 @@ use erpc::{Code, Incoming, Outgoing, Request, Response, Status};
 
 use crate::plan::{Plan, Turn, Typed, failure, items, turns};
 
-/// What handlers answer, and what they must be asked.
+/// The responses of handlers, and the requests that they expect.
 #[derive(Debug)]
 pub struct Answers {
     plan: Plan,
-    /// The seed of each method's call.
+    /// The seed of the next call of each method.
     announced: Mutex<HashMap<&'static str, u64>>,
-    /// Calls that each method's handler has taken.
+    /// The number of calls that each method's handler has received.
     served: Mutex<HashMap<&'static str, u32>>,
 }
 
 impl Answers {
-    /// Nothing is announced yet.
+    /// Creates answers for `plan`; no call is announced yet.
     pub fn new(plan: Plan) -> Self {
         Self { plan, announced: Mutex::default(), served: Mutex::default() }
     }
 
-    /// What is said in each call.
+    /// The messages of all calls.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Says which call of the method comes next. There is one at a time.
+    /// Announces the next call of a method, by its seed. A method has one call at a time.
     pub fn announce(&self, method: &'static str, seed: u64) {
         self.announced.lock().unwrap_or_else(PoisonError::into_inner).insert(method, seed);
     }
 
-    /// How many calls of the method have been taken.
+    /// The number of calls of the method that its handler has received.
     pub fn served(&self, method: &str) -> u32 {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         served.get(method).copied().unwrap_or(0)
     }
 
-    /// Handles a call.
+    /// Handles a unary call.
     ///
     /// # Errors
     /// The planned failure, or `DATA_LOSS` if the request is not the announced one.
@@ -54,10 +54,10 @@ impl Answers {
         self.response(method, seed, 0).map(Response::new)
     }
 
-    /// Handles a call with many responses.
+    /// Handles a call whose responses are a stream.
     ///
     /// # Errors
-    /// As [`Answers::unary`]; and if the caller does not take the responses.
+    /// As [`Answers::unary`]; and if the caller does not read the responses.
     pub async fn server_streaming<Req: Typed, Resp: Typed>(
         &self,
         method: &'static str,
@@ -73,10 +73,10 @@ impl Answers {
         failure(seed).map_or(Ok(()), Err)
     }
 
-    /// Handles a call with many requests.
+    /// Handles a call whose requests are a stream.
     ///
     /// # Errors
-    /// As [`Answers::unary`]; and if there are too few or too many.
+    /// As [`Answers::unary`]; and if there are too few requests or too many.
     pub async fn client_streaming<Req: Typed, Resp: Typed>(
         &self,
         method: &'static str,
@@ -92,7 +92,7 @@ impl Answers {
         self.response(method, seed, 0).map(Response::new)
     }
 
-    /// Handles a call with many requests and many responses, which follow each other as planned.
+    /// Handles a call whose requests and responses are streams, in the planned order of items.
     ///
     /// # Errors
     /// As [`Answers::unary`]; and if there are too few requests or too many.
@@ -128,7 +128,7 @@ impl Answers {
 
     fn take(&self, method: &'static str) -> Result<u64, Status> {
         let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
-        let seed = announced.remove(method).ok_or_else(|| wrong("not announced"))?;
+        let seed = announced.remove(method).ok_or_else(|| wrong("the call is not announced"))?;
         *self.served.lock().unwrap_or_else(PoisonError::into_inner).entry(method).or_default() += 1;
         Ok(seed)
     }

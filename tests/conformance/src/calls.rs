@@ -1,4 +1,4 @@
-//! The client's half.
+//! The calls of the client.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -17,20 +17,20 @@ use erpc_test_tools::random::Random;
 use crate::answers::Answers;
 use crate::plan::{Turn, Typed, failure, items, turns};
 
-/// Calls of each method.
+/// Number of calls of each method.
 pub const ROUNDS: u64 = 12;
-/// Methods that are being called at a time.
+/// Number of methods that are called concurrently.
 const LANES: usize = 16;
-/// All calls of a system are to be made within this time; it takes seconds.
+/// All calls of a system must end within this time; usually they need seconds.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
-/// Failures beyond these are not told.
+/// Maximum number of failures that the error shows.
 const TOLD: usize = 5;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
-/// What a call with a callback calls.
+/// The callback of a call.
 pub type Done<M> = Box<dyn FnOnce(Result<M, CallError>)>;
 
-/// All that is to be called, and what became of it.
+/// All planned calls, and their results.
 pub struct Calls {
     endpoint: Endpoint,
     server: std::net::SocketAddr,
@@ -41,7 +41,7 @@ pub struct Calls {
 struct Progress {
     answers: Arc<Answers>,
     seed: u64,
-    /// The seeds of calls that are being made.
+    /// The seed of the current call of each method.
     current: RefCell<BTreeMap<&'static str, u64>>,
     done: Cell<u64>,
     failures: RefCell<Vec<String>>,
@@ -59,15 +59,15 @@ impl Calls {
         Self { endpoint, server, tasks: VecDeque::new(), progress }
     }
 
-    /// A session of its own for each client.
+    /// Opens a new session; each client gets its own.
     ///
     /// # Panics
     /// If the server does not answer.
     pub fn session(&self) -> Session {
-        self.endpoint.connect(self.server).expect("the server on the loopback interface answers")
+        self.endpoint.connect(self.server).expect("the server on loopback must answer")
     }
 
-    /// Plans all calls of a method: every second one with a callback.
+    /// Plans all calls of a unary method; every second call has a callback.
     pub fn unary<C: Clone + 'static, Req: Typed, Resp: Typed>(
         &mut self,
         client: &C,
@@ -101,7 +101,7 @@ impl Calls {
         });
     }
 
-    /// Plans all calls of a method with many responses.
+    /// Plans all calls of a method whose responses are a stream.
     pub fn server_streaming<C: Clone + 'static, Req: Typed, Resp: Typed>(
         &mut self,
         client: &C,
@@ -125,7 +125,7 @@ impl Calls {
         });
     }
 
-    /// Plans all calls of a method with many requests.
+    /// Plans all calls of a method whose requests are a stream.
     pub fn client_streaming<C: Clone + 'static, Req: Typed, Resp: Typed>(
         &mut self,
         client: &C,
@@ -156,7 +156,7 @@ impl Calls {
         });
     }
 
-    /// Plans all calls of a method with many requests and many responses.
+    /// Plans all calls of a method whose requests and responses are streams.
     pub fn bidi_streaming<C: Clone + 'static, Req: Typed, Resp: Typed>(
         &mut self,
         client: &C,
@@ -215,10 +215,10 @@ impl Calls {
         }));
     }
 
-    /// Makes all calls, and says how many there were.
+    /// Makes all calls, and returns their number.
     ///
     /// # Errors
-    /// What went wrong, by method and seed.
+    /// The first [`TOLD`] failures, with method and seed.
     pub(crate) fn run(self) -> Result<u64, String> {
         let tasks = Rc::new(RefCell::new(self.tasks));
         let lane = || {
@@ -248,7 +248,7 @@ impl Calls {
     }
 }
 
-/// The responses have ended as planned.
+/// Checks that the responses end as planned.
 async fn ended<M: Typed>(responses: &mut Incoming<M>, seed: u64) -> Result<(), String> {
     let expected = failure(seed).map_or(Ok(None), |status| Err(CallError::Status(status)));
     same(&responses.next().await, &expected)
@@ -261,7 +261,7 @@ fn same<M: PartialEq + Debug>(
     if got == expected { Ok(()) } else { Err(format!("got {got:?}, expected {expected:?}")) }
 }
 
-/// A callback, and a future of what it is called with.
+/// A callback, and a future that returns the value passed to the callback.
 fn promise<T: 'static>() -> (Box<dyn FnOnce(T)>, impl Future<Output = T>) {
     let kept: Rc<RefCell<(Option<T>, Option<Waker>)>> = Rc::new(RefCell::new((None, None)));
     let keep = kept.clone();

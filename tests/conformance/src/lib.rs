@@ -1,9 +1,10 @@
-//! Calls every method of services that others have defined, with random messages, and compares what
-//! arrives with what was sent, on both sides.
+//! Calls every method of services from public `.proto` files, with random messages. Both sides
+//! compare the received messages with the sent ones.
 //!
-//! The services are those of etcd, Kubernetes, Envoy and others; `build/systems.rs` lists them. Their
-//! `.proto` files are in packages that cargo downloads; the build script compiles them with `erpc_build`
-//! and writes, for each method, a handler ([`Answers`]) and its calls ([`Calls`]). One test per system.
+//! The services are those of etcd, Kubernetes, Envoy and others; `build/systems.rs` lists them.
+//! Cargo downloads packages with their `.proto` files. The build script compiles the files with
+//! `erpc_build` and writes, for each method, a handler ([`Answers`]) and its calls ([`Calls`]).
+//! Each system has one test.
 
 mod answers;
 mod calls;
@@ -21,26 +22,27 @@ pub use answers::Answers;
 pub use calls::{Calls, Done, ROUNDS};
 pub use plan::{Plan, Typed};
 
-/// What there must be in a system: neither the generator nor the harness may leave out anything.
+/// The expected numbers of a system. They detect files, services or methods that the generator or
+/// the harness leaves out.
 #[derive(Debug)]
 pub struct Expected {
     /// The system's name.
     pub name: &'static str,
-    /// `.proto` files.
+    /// Number of `.proto` files.
     pub files: usize,
-    /// Services in them.
+    /// Number of services in them.
     pub services: usize,
-    /// Methods without streams.
+    /// Number of methods without streams.
     pub unary: usize,
-    /// Methods whose responses are a stream.
+    /// Number of methods where only the responses are a stream.
     pub server: usize,
-    /// Methods whose requests are a stream.
+    /// Number of methods where only the requests are a stream.
     pub client: usize,
-    /// Methods with both.
+    /// Number of methods where both are streams.
     pub bidi: usize,
 }
 
-/// What the build script has made of a system.
+/// The output of the build script for a system.
 pub struct Built {
     /// The encoded `FileDescriptorSet`.
     pub descriptors: &'static [u8],
@@ -52,15 +54,16 @@ pub struct Built {
     pub drive: fn(&mut Calls),
 }
 
-/// Serves and calls everything, and prints what that was.
+/// Serves and calls all methods of a system, and prints their numbers.
 ///
-/// `ERPC_CONFORMANCE_SEED` gives other messages than those of every run.
+/// The environment variable `ERPC_CONFORMANCE_SEED` changes the messages; the default seed is 1.
 ///
 /// # Panics
-/// If something is missing, or a message did not arrive as it was sent.
+/// If a number is not the expected one, or a received message differs from the sent one.
 pub fn run(expected: &Expected, built: &Built) {
     let name = expected.name;
-    let seed = env::var("ERPC_CONFORMANCE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+    let seed = env::var("ERPC_CONFORMANCE_SEED")
+        .map_or(1, |seed| seed.parse().expect("ERPC_CONFORMANCE_SEED must be a number"));
     let started = Instant::now();
     let plan = Plan::new(built.descriptors);
     let methods = count(&plan, expected, built);
@@ -76,9 +79,13 @@ pub fn run(expected: &Expected, built: &Built) {
     (built.drive)(&mut calls);
     let done = calls.run().unwrap_or_else(|why| panic!("{name}: {why}"));
     for method in &methods {
-        assert_eq!(u64::from(answers.served(method)), ROUNDS, "{name}: calls of {method}");
+        assert_eq!(
+            u64::from(answers.served(method)),
+            ROUNDS,
+            "{name}: number of calls of {method}"
+        );
     }
-    assert_eq!(done, methods.len() as u64 * ROUNDS, "{name}: all calls");
+    assert_eq!(done, methods.len() as u64 * ROUNDS, "{name}: number of all calls");
     println!(
         "{name}: {} files, {messages} messages, {} services, {} methods ({} unary, {} server, {} client, {} bidi), \
          {done} calls in {} ms",
@@ -93,7 +100,7 @@ pub fn run(expected: &Expected, built: &Built) {
     );
 }
 
-/// The full names of all methods, after a comparison of their numbers with those expected.
+/// Compares the numbers with the expected ones. Returns the full names of all methods.
 fn count(plan: &Plan, expected: &Expected, built: &Built) -> Vec<String> {
     let named = |file: &str| built.files.contains(&file);
     let services: Vec<_> =
@@ -132,16 +139,16 @@ fn count(plan: &Plan, expected: &Expected, built: &Built) -> Vec<String> {
     methods.iter().map(full_name).collect()
 }
 
-/// The test of a system.
+/// Defines the test of a system.
 #[macro_export]
 macro_rules! system {
     ($name:literal, files: $files:literal, services: $services:literal, unary: $unary:literal, server: $server:literal, client: $client:literal, bidi: $bidi:literal) => {
-        #[allow(dead_code, reason = "not all messages travel")]
+        #[allow(dead_code, reason = "services do not use all messages")]
         mod proto {
             include!(concat!(env!("OUT_DIR"), "/", $name, "/mod.rs"));
         }
 
-        #[allow(deprecated, reason = "deprecated methods travel, too")]
+        #[allow(deprecated, reason = "deprecated methods are called, too")]
         mod harness {
             include!(concat!(env!("OUT_DIR"), "/", $name, "/harness.rs"));
         }

@@ -1,4 +1,4 @@
-//! What is said in each call: both sides know it from the method's name and a seed.
+//! The messages of each call. Both sides compute them from the method's name and a seed.
 
 use std::fmt::Debug;
 
@@ -9,12 +9,12 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDes
 
 use crate::random::{Shape, message};
 
-/// Every so many calls end with a status other than OK.
+/// On average, one call of this number ends with a status other than OK.
 const FAILURES: u64 = 6;
-/// What tells a response's seed from a request's.
+/// Makes the seeds of responses different from those of requests.
 const RESPONSE: u64 = 0x5245_5350;
 
-/// A message that went from one side to the other.
+/// A message of a generated type.
 pub trait Typed: Message + Default + PartialEq + Debug + 'static {}
 
 impl<M: Message + Default + PartialEq + Debug + 'static> Typed for M {}
@@ -26,38 +26,40 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For the services that the file describes.
+    /// A plan for the services in `descriptors`.
     ///
     /// # Panics
-    /// If it is no `FileDescriptorSet`.
+    /// If `descriptors` is not an encoded `FileDescriptorSet`.
     pub fn new(descriptors: &[u8]) -> Self {
-        let pool = DescriptorPool::decode(descriptors).expect("the build script wrote descriptors");
+        let pool = DescriptorPool::decode(descriptors)
+            .expect("the build script must write valid descriptors");
         Self { pool }
     }
 
-    /// The description of everything.
+    /// The descriptors of all files, messages and services.
     pub fn pool(&self) -> &DescriptorPool {
         &self.pool
     }
 
     fn method(&self, full_name: &str) -> MethodDescriptor {
-        let (service, name) = full_name.split_once('/').expect("a method's full name has a slash");
-        let service = self.pool.get_service_by_name(service).expect("the service is described");
-        service.methods().find(|method| method.name() == name).expect("the method is described")
+        let (service, name) =
+            full_name.split_once('/').expect("the full name of a method must contain a slash");
+        let service = self.pool.get_service_by_name(service).expect("the service must exist");
+        service.methods().find(|method| method.name() == name).expect("the method must exist")
     }
 
-    /// Request `at` of the call.
+    /// The request with the number `at` of the call.
     pub fn request<M: Typed>(&self, method: &str, seed: u64, at: u64) -> Result<M, String> {
         typed(&self.method(method).input(), seed, at)
     }
 
-    /// Response `at` of the call.
+    /// The response with the number `at` of the call.
     pub fn response<M: Typed>(&self, method: &str, seed: u64, at: u64) -> Result<M, String> {
         typed(&self.method(method).output(), seed ^ RESPONSE << 8, at)
     }
 }
 
-/// How many items a stream of the call has.
+/// The number of items in a stream of the call.
 pub fn items(seed: u64, response: bool) -> u64 {
     let mut random = Random::new(seed ^ if response { RESPONSE } else { 0 });
     match random.below(8) {
@@ -70,13 +72,14 @@ pub fn items(seed: u64, response: bool) -> u64 {
 /// One step of a call with two streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// The client's next item.
+    /// The client sends the item with this number.
     Request(u64),
-    /// The server's.
+    /// The server sends the item with this number.
     Response(u64),
 }
 
-/// How the two streams of a call follow each other: by turns, one after the other, or as it happens.
+/// The order of the items of both streams of a call: one stream after the other, in turns, or
+/// random.
 pub fn turns(seed: u64) -> Vec<Turn> {
     let (requests, responses) = (items(seed, false), items(seed, true));
     let mut turns: Vec<_> = (0..requests).map(Turn::Request).collect();
@@ -102,7 +105,7 @@ pub fn turns(seed: u64) -> Vec<Turn> {
     turns
 }
 
-/// How the call ends if not well.
+/// The status with which the call fails; `None` if it succeeds.
 pub fn failure(seed: u64) -> Option<Status> {
     let mut random = Random::new(seed);
     if random.below(FAILURES) > 0 {
@@ -113,7 +116,10 @@ pub fn failure(seed: u64) -> Option<Status> {
     Some(Status::new(code, format!("as planned: {seed:x} \u{2713}")).with_details(&details))
 }
 
-/// The message as the generated type, which must have taken all of it.
+/// A random message as the generated type.
+///
+/// # Errors
+/// If the type does not keep all fields of the message.
 fn typed<M: Typed>(descriptor: &MessageDescriptor, seed: u64, at: u64) -> Result<M, String> {
     // The lowest byte of a seed is the number of the round.
     let shape = match (seed as u8, at) {
@@ -127,13 +133,13 @@ fn typed<M: Typed>(descriptor: &MessageDescriptor, seed: u64, at: u64) -> Result
     let bytes = dynamic.encode_to_vec();
     let typed =
         M::decode(&bytes[..]).map_err(|error| format!("{name} cannot be decoded: {error}"))?;
-    // Through bytes both, so that fields which are set to their default are equal to fields that are not.
+    // Both are decoded from bytes, so that a field set to its default equals an unset field.
     let whole = DynamicMessage::decode(descriptor.clone(), &bytes[..]);
     let again = DynamicMessage::decode(descriptor.clone(), &typed.encode_to_vec()[..]);
     match (whole, again) {
         (Ok(whole), Ok(again)) if whole == again => Ok(typed),
         (whole, again) => {
-            Err(format!("the type of {name} loses something: of {whole:?} it leaves {again:?}"))
+            Err(format!("the type of {name} loses fields: {whole:?} becomes {again:?}"))
         }
     }
 }
@@ -158,7 +164,7 @@ mod tests {
         b: u32,
     }
 
-    /// `message M { string a = 1; uint32 b = 2; }`, and a service that takes it.
+    /// `message M { string a = 1; uint32 b = 2; }`, and a service that uses it.
     fn plan() -> Plan {
         let field = |name: &str, number, kind: Type| FieldDescriptorProto {
             name: Some(name.to_owned()),
@@ -193,26 +199,26 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_lacks_a_field_is_told() {
-        // A string on the wire is a message with `a` and nothing else.
+    fn a_type_without_one_of_the_fields_is_an_error() {
+        // `prost` encodes a `String` like a message with only the field `a`.
         let full = plan().request::<String>("S/Do", 1, 0);
-        assert!(full.unwrap_err().contains("loses something"));
+        assert!(full.unwrap_err().contains("loses fields"));
         assert_eq!(plan().request::<String>("S/Do", 0, 0), Ok(String::new()));
     }
 
     #[test]
-    fn seeds_tell_messages_apart_and_repeat_them() {
+    fn different_seeds_make_different_messages_and_equal_seeds_equal_ones() {
         let of = |seed, at| plan().request::<M>("S/Do", seed, at).unwrap();
         let seeds = (0..100).map(|n| of(n << 8 | 3, 0));
         let items = (1..=100).map(|at| of(3, at));
         let distinct: HashSet<_> =
             seeds.chain(items).map(|message| format!("{message:?}")).collect();
-        assert!(distinct.len() > 100, "{} of 200 messages", distinct.len());
+        assert!(distinct.len() > 100, "only {} of 200 messages are distinct", distinct.len());
         assert_eq!(of(0x203, 5), of(0x203, 5));
     }
 
     #[test]
-    fn streams_are_in_order_and_whole_whatever_their_turns() {
+    fn turns_contain_all_items_of_each_stream_in_order() {
         for seed in 0..200 {
             let turns = turns(seed);
             let of = |request: bool| {

@@ -1,4 +1,4 @@
-//! Random messages of any type, by its description.
+//! Random messages of any type, built from its descriptor.
 
 use std::collections::HashMap;
 
@@ -8,27 +8,29 @@ use prost_reflect::{
     DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage, Syntax, Value,
 };
 
-/// Messages are nested to this depth, or deeper where fields are required.
+/// Maximum depth of nested messages; required fields can be deeper.
 const DEPTH: u32 = 5;
-/// Fields that a message has, its nested ones' included; beyond them there are only required ones.
+/// Maximum number of fields of a message, including those of nested messages. Required fields and
+/// the fields of the outermost message are set also beyond it.
 const FIELDS: u32 = 300;
-/// A large field has more bytes than a datagram.
+/// A large field has up to 1.2 times this number of bytes, more than fit into a datagram.
 const LARGE: u64 = 100_000;
 
-/// What a message is like.
+/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// No fields but required ones.
+    /// Only required fields.
     Empty,
-    /// Every field, and in nested messages as many as there is space for.
+    /// Every field of the outer two levels, and half of the deeper ones, up to the maximum number.
     Full,
-    /// Some fields, one of them with more bytes than a datagram if there is one of such a type.
+    /// Some fields. The first field of type `string` or `bytes`, if there is one, has more bytes
+    /// than a datagram.
     Large,
     /// Some fields.
     Some,
 }
 
-/// The message of that type, shape and seed.
+/// Builds a message; the same arguments always give the same message.
 pub fn message(descriptor: &MessageDescriptor, shape: Shape, seed: u64) -> DynamicMessage {
     let mut maker = Maker { random: Random::new(seed), left: FIELDS };
     let mut message = maker.message(descriptor, shape, 0);
@@ -40,7 +42,7 @@ pub fn message(descriptor: &MessageDescriptor, shape: Shape, seed: u64) -> Dynam
 
 struct Maker {
     random: Random,
-    /// Fields that may still be set.
+    /// The number of fields that can still be set.
     left: u32,
 }
 
@@ -85,7 +87,9 @@ impl Maker {
 
     fn field(&mut self, field: &FieldDescriptor, shape: Shape, depth: u32) -> Value {
         if field.is_map() {
-            let Kind::Message(entry) = field.kind() else { unreachable!("maps are of messages") };
+            let Kind::Message(entry) = field.kind() else {
+                unreachable!("a map field has entry messages")
+            };
             let (key, value) = (entry.map_entry_key_field(), entry.map_entry_value_field());
             let len = self.len(depth);
             let entry = |_| (self.key(&key.kind()), self.value(&value, shape, depth));
@@ -135,11 +139,11 @@ impl Maker {
             Kind::Uint32 | Kind::Fixed32 => MapKey::U32(integer(random) as u32),
             Kind::Uint64 | Kind::Fixed64 => MapKey::U64(integer(random)),
             Kind::String => MapKey::String(text(random)),
-            other => unreachable!("{other:?} is no type for keys"),
+            other => unreachable!("{other:?} cannot be the type of a key"),
         }
     }
 
-    /// Gives the first field that can be large many bytes.
+    /// Makes the first field of type `string` or `bytes` large.
     fn enlarge(&mut self, message: &mut DynamicMessage) {
         let len = (LARGE / 5 + self.random.below(LARGE)) as usize;
         let can_be_large = |field: &FieldDescriptor| {
@@ -171,12 +175,13 @@ fn integer(random: &mut Random) -> u64 {
             ];
             *random.pick(&extremes)
         }
-        // Every length on the wire.
+        // A shift by up to 63 bits gives varints of every length.
         _ => random.word() >> random.below(64),
     }
 }
 
-/// Never NaN, which does not equal itself, and never -0.0, which equals the default that is not sent.
+/// Never NaN, because it does not equal itself. Never -0.0, because it equals the default
+/// value, which is not sent.
 fn float(random: &mut Random) -> f32 {
     let extremes = [0.0, f32::MIN, f32::MAX, f32::MIN_POSITIVE, f32::INFINITY, f32::NEG_INFINITY];
     let any = f32::from_bits(random.word() as u32);

@@ -1,4 +1,4 @@
-//! Which attributes leave code out of everything but tests.
+//! Finds code that exists only in tests, by its attributes.
 
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Meta, Token};
@@ -12,7 +12,7 @@ pub(crate) fn is_test_only(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Whether the predicate holds outside of tests; `None` if it depends on something else.
+/// Whether a `cfg` predicate is true outside of tests; `None` if it depends on something else.
 fn holds(predicate: &Meta) -> Option<bool> {
     match predicate {
         Meta::Path(path) if path.is_ident("test") => Some(false),
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_only_predicates() {
+    fn predicates_that_are_false_outside_of_tests_are_found() {
         let is_test_only = |predicate: &str| {
             let item: syn::ItemMod =
                 syn::parse_str(&format!("#[cfg({predicate})] mod a;")).unwrap();

@@ -1,13 +1,13 @@
-//! The files that import each other.
+//! Finds cycles of files that import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tree::FileId;
 
-/// Arrows between files.
+/// The imports between files: each file with the files that it imports from.
 pub type Graph = BTreeMap<FileId, BTreeSet<FileId>>;
 
-/// Groups of two files or more in which every file reaches every other one along the arrows.
+/// Groups of two or more files in which every file imports every other one, directly or indirectly.
 #[must_use]
 pub fn cycles(graph: &Graph) -> Vec<BTreeSet<FileId>> {
     let reach: BTreeMap<_, _> = graph.keys().map(|file| (*file, reachable(graph, *file))).collect();
@@ -28,7 +28,7 @@ pub fn cycles(graph: &Graph) -> Vec<BTreeSet<FileId>> {
     cycles
 }
 
-/// The files at the ends of one arrow or more from `file`.
+/// The files that `file` imports, directly or indirectly.
 fn reachable(graph: &Graph, file: FileId) -> BTreeSet<FileId> {
     let mut reached = BTreeSet::new();
     let mut open = vec![file];

@@ -10,33 +10,33 @@ use crate::cfg::is_test_only;
 use crate::resolve::Target;
 use crate::tree::{FileId, Module, ModuleId, Scope, SourceTree, attributes, imports_of};
 
-/// A path in one file that names something of another.
+/// A path in one file that names an item of another file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PathUse {
     /// The file with the path.
     pub from: FileId,
-    /// Its line.
+    /// The line of the path.
     pub line: usize,
-    /// The path as it is written, without generic arguments.
+    /// The path as in the source, without generic arguments.
     pub path: String,
-    /// The file that defines what it names.
+    /// The file that defines the item.
     pub to: FileId,
 }
 
-/// What the paths of a crate name.
+/// The resolved paths of a crate.
 #[derive(Default, Debug)]
 pub struct PathUses {
-    /// Paths that name something of another file, in the order of files and lines. Left out is what a module re-exports
-    /// of modules below it: that is its table of contents.
+    /// Paths that name an item of another file, in the order of files and lines. Does not contain
+    /// the re-exports of a module from modules below it, which are its table of contents.
     pub crossing: Vec<PathUse>,
-    /// File, line and path of globs, but for those of what their own file defines.
+    /// File, line and path of globs, except globs of items that the same file defines.
     pub globs: Vec<(FileId, usize, String)>,
-    /// File, line and path of what begins with `crate`, `self` or `super` and names nothing.
+    /// File, line and path of paths that start with `crate`, `self` or `super` and name nothing.
     pub unresolved: Vec<(FileId, usize, String)>,
 }
 
 impl SourceTree {
-    /// The paths of all code that does not exist in tests alone.
+    /// The paths of all code, without code that exists only in tests.
     #[must_use]
     pub fn path_uses(&self) -> PathUses {
         let mut uses = PathUses::default();
@@ -86,7 +86,7 @@ impl SourceTree {
         methods
     }
 
-    /// The type that a block in a module implements something for.
+    /// The type of an `impl` block in a module.
     pub(crate) fn implementor(&self, module: ModuleId, block: &syn::ItemImpl) -> Vec<Target> {
         let syn::Type::Path(of) = &*block.self_ty else { return Vec::new() };
         let path: Vec<_> =
@@ -97,7 +97,7 @@ impl SourceTree {
     }
 }
 
-/// By type and name, the modules that define a method or an associated constant of the type itself.
+/// For each type and name, the modules that define an inherent method or associated constant of it.
 type Methods = HashMap<(Target, String), Vec<ModuleId>>;
 
 struct Visitor<'a> {
@@ -105,8 +105,9 @@ struct Visitor<'a> {
     methods: &'a Methods,
     id: ModuleId,
     module: &'a Module,
-    /// The types that `Self` means around the place of the visit, the innermost last.
+    /// The types of `Self` at the current place, the innermost last.
     of: Vec<Vec<Target>>,
+    /// The names of the blocks around the current place, the innermost last.
     blocks: Vec<Scope>,
     uses: &'a mut PathUses,
 }
@@ -124,7 +125,7 @@ impl Visitor<'_> {
         found
     }
 
-    /// Records a path that stands somewhere in the module.
+    /// Records a path in the module.
     fn path(&mut self, path: &[String], line: usize) {
         let found = self.resolve(path);
         if found.is_empty() && matches!(&*path[0], "crate" | "self" | "super") {
@@ -141,7 +142,7 @@ impl Visitor<'_> {
         }
     }
 
-    /// Records that a method of one of these types is named.
+    /// Records a path to a method of one of the types `of`.
     fn method(&mut self, of: &[Target], name: &str, path: &str, line: usize) {
         let methods = self.methods;
         for of in of {
@@ -151,7 +152,7 @@ impl Visitor<'_> {
         }
     }
 
-    /// Whether a target stands in a module below this one.
+    /// Whether a target is in a module below this one.
     fn is_below(&self, target: Target) -> bool {
         let (Target::Module(module)
         | Target::Item { module, .. }
@@ -163,7 +164,8 @@ impl Visitor<'_> {
         path.len() > self.module.path.len() && path.starts_with(&self.module.path)
     }
 
-    /// Records the paths in a macro's argument, of which the syntax is unknown: names with `::` between them.
+    /// Records the paths in a macro's argument: names with `::` between them. The syntax of the
+    /// argument is unknown.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let (mut line, mut colons, mut dot) = (0, 0, false);
@@ -174,7 +176,7 @@ impl Visitor<'_> {
                         self.token_path(&mut path, line);
                         line = ident.span().start().line;
                         if dot {
-                            // A field or a method.
+                            // After a dot, the name is a field or a method, not a path.
                             dot = false;
                             continue;
                         }
@@ -202,7 +204,7 @@ impl Visitor<'_> {
         let path = std::mem::take(path);
         if path.len() > 1 {
             for target in self.resolve(&path) {
-                // A path to a module alone goes on with something that the macro puts in.
+                // The macro continues a path that ends at a module, so its item is unknown.
                 if !matches!(target, Target::Module(_)) {
                     self.crossing(target, &path, line);
                 }
@@ -293,7 +295,7 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
 
     fn visit_item_use(&mut self, import: &'ast syn::ItemUse) {
         let is_reexport = !matches!(import.vis, Visibility::Inherited);
-        // A block's own names are not seen by its imports.
+        // The imports of a block do not see the names of that block.
         let block = self.blocks.pop();
         for import in imports_of(import) {
             let path = &import.path;
@@ -336,7 +338,7 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
         self.tokens(makes.tokens.clone());
     }
 
-    // `pub(in path)` imports nothing, and attributes are left to the crates that define them.
+    // `pub(in path)` imports nothing. Paths in an attribute belong to the crate that defines it.
     fn visit_visibility(&mut self, _visibility: &'ast Visibility) {}
 
     fn visit_attribute(&mut self, _attribute: &'ast syn::Attribute) {}

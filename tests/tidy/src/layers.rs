@@ -1,4 +1,4 @@
-//! The rules of a crate's structure.
+//! Checks the rules of a crate's structure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,28 +7,29 @@ use crate::graph::{Graph, cycles};
 use crate::imports::PathUse;
 use crate::tree::{FileId, SourceTree};
 
-/// Most files that may import each other in a cycle.
+/// Maximum number of files that may import each other in a cycle.
 pub const MAX_CYCLE: usize = 3;
 
-/// The order of the files and folders in a folder: each imports only from those before it.
+/// The order of the files and folders in a folder. Each imports only from earlier ones.
 pub struct Order<'a> {
-    /// Below the folder of `lib.rs`, without slashes at its ends; empty for that folder itself.
+    /// Path relative to the folder of `lib.rs`, without slashes at its ends; empty for that folder
+    /// itself.
     pub folder: &'a str,
-    /// Names of files, without `.rs`, and of folders. A folder's `mod.rs` may be left out if it does not take part; it then comes
-    /// last.
+    /// Names of files, without `.rs`, and of folders. If the folder's `mod.rs` (or `lib.rs`) is not
+    /// listed, it comes last.
     pub entries: &'a [&'a str],
 }
 
-/// A place that breaks a rule.
+/// A violation of a rule.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Violation {
     /// The rule and the files, without line numbers.
     pub key: String,
-    /// What is wrong where, and what to do.
+    /// The place, what is wrong, and what to do.
     pub text: String,
 }
 
-/// Checks a crate whose `lib.rs` stands in `folder`, as violations are to name it.
+/// Checks a crate. `folder` is the folder of its `lib.rs`, as violations show it.
 #[must_use]
 pub fn check(tree: &SourceTree, folder: &str, orders: &[Order<'_>]) -> Vec<Violation> {
     let uses = tree.path_uses();
@@ -38,11 +39,13 @@ pub fn check(tree: &SourceTree, folder: &str, orders: &[Order<'_>]) -> Vec<Viola
     }
     check.cycles(&uses.crossing);
     for (file, line, path) in &uses.globs {
-        let advice = "Only what the same file defines may be imported by a glob; name the items.";
+        let advice =
+            "A glob may only import items that the same file defines; import the items by name.";
         check.add("glob", *file, *line, &format!("{path}. {advice}"));
     }
     for (file, line, path) in &uses.unresolved {
-        let advice = "This test does not find what it names, so it cannot check it: mend the path, or the test's resolver.";
+        let advice = "This test does not find the item of this path, so it cannot check it; correct the path, or the \
+                      resolver in tests/tidy/src/resolve.rs.";
         check.add("unresolved", *file, *line, &format!("{path}. {advice}"));
     }
     check.violations.sort();
@@ -77,7 +80,7 @@ impl Check<'_> {
                     file,
                     1,
                     &format!(
-                        "`{entry}` has no place in the order {order}. {}",
+                        "`{entry}` is missing in the order {order}. {}",
                         order.how_to_change()
                     ),
                 );
@@ -88,7 +91,7 @@ impl Check<'_> {
             self.violations.push(Violation {
                 key: format!("listed {entry}"),
                 text: format!(
-                    "There is no `{entry}`, but it has a place in the order {order}. {}",
+                    "`{entry}` does not exist, but it is in the order {order}. {}",
                     order.how_to_change()
                 ),
             });
@@ -103,7 +106,7 @@ impl Check<'_> {
                     key: format!("upward {} {target}", self.tree.path(path.from)),
                     text: format!(
                         "{}/{}:{}: {} is defined in {target}, but `{}` comes before `{}`: {order}. Move the item \
-                         down into a file that comes before this one, or this code up into one that comes after {target}.",
+                         to a file that comes before this one, or this code to a file that comes after {target}.",
                         self.folder, self.tree.path(path.from), path.line, path.path, from.0, to.0,
                     ),
                 });
@@ -121,8 +124,8 @@ impl Check<'_> {
                 cycle.iter().map(|file| parent(self.tree.path(*file))).collect();
             let count = cycle.len();
             let text = format!(
-                "{count} files of {} folders import each other; at most {MAX_CYCLE} may, of one folder. Move what two of \
-                 them need from each other into a file below both:\n{}",
+                "{count} files of {} folders import each other; at most {MAX_CYCLE} files of one folder may do this. Move \
+                 the items that two of them need from each other to a file that comes before both:\n{}",
                 folders.len(),
                 self.arrows(&cycle, uses)
             );
@@ -135,7 +138,7 @@ impl Check<'_> {
         }
     }
 
-    /// The imports between files of a cycle, one line for each file and what it imports from another one.
+    /// The imports between the files of a cycle, one line for each pair of files.
     fn arrows(&self, cycle: &BTreeSet<FileId>, uses: &[PathUse]) -> String {
         let mut paths: BTreeMap<(FileId, FileId), (usize, BTreeSet<&str>)> = BTreeMap::new();
         for path in
@@ -146,7 +149,7 @@ impl Check<'_> {
         }
         let mut out = String::new();
         for ((from, to), (line, paths)) in paths {
-            // Where the imports are shown, what they bring need not be.
+            // If a `use` is shown, the uses of the imported names are not.
             let is_import =
                 |path: &&str| path.starts_with("super::") || path.starts_with("crate::");
             let all = !paths.iter().any(is_import);
@@ -159,7 +162,8 @@ impl Check<'_> {
     }
 }
 
-/// The file or folder of `folder` that a path leads to or into.
+/// The file or folder directly in `folder` that contains `path`; `None` if `path` is not below
+/// `folder`.
 fn entry<'a>(folder: &str, path: &'a str) -> Option<&'a str> {
     let below =
         if folder.is_empty() { path } else { path.strip_prefix(folder)?.strip_prefix('/')? };
@@ -173,12 +177,12 @@ fn parent(path: &str) -> &str {
 }
 
 impl Order<'_> {
-    /// Where this order is written down.
+    /// Advice where to change this order.
     fn how_to_change(&self) -> String {
         let lib = if self.folder.is_empty() { " and in the documentation of lib.rs" } else { "" };
         format!(
             "Change the entries of `Order {{ folder: {:?}, .. }}` in ORDERS of tests/layers.rs{lib}: each file and folder \
-             stands after all that it imports.",
+             comes after everything that it imports.",
             self.folder
         )
     }
@@ -196,7 +200,7 @@ mod tests {
 
     const ORDER: &[Order<'_>] = &[Order { folder: "", entries: &["low", "high"] }];
 
-    /// Keys of the violations in a crate of these files, under the order `low < high`.
+    /// Keys of the violations in a crate with these files and the order `low < high`.
     fn keys(files: &[(&str, &str)]) -> Vec<String> {
         let tree = SourceTree::of_texts(files).unwrap();
         let mut keys: Vec<_> =
@@ -205,7 +209,7 @@ mod tests {
         keys
     }
 
-    /// The same for a `low.rs` and a `high.rs` that has a type `High`.
+    /// As [`keys`], for a crate of `low.rs` with this text and a `high.rs` with a type `High`.
     fn keys_of_low(low: &str) -> Vec<String> {
         keys(&[
             ("lib.rs", "mod high; mod low; pub use high::High as Above;"),
@@ -220,7 +224,7 @@ mod tests {
     const UPWARD: &str = "upward low.rs high.rs";
 
     #[test]
-    fn imports_downward_are_fine() {
+    fn downward_imports_are_allowed() {
         let files = [
             ("lib.rs", "mod low; mod high;"),
             ("low.rs", "pub struct Low; use std::fmt::Debug; fn f(x: impl Debug) {}"),
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upward_import_is_found_wherever_the_path_stands() {
+    fn an_upward_import_is_found_in_every_position_of_a_path() {
         for low in [
             "use crate::high::High;",
             "use super::high::{self};",
@@ -309,12 +313,12 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_names_nothing_is_no_quiet_success() {
+    fn a_path_that_names_nothing_is_a_violation() {
         assert_eq!(keys_of_low("use crate::heigh::High;"), ["unresolved low.rs"]);
     }
 
     #[test]
-    fn globs_are_found_unless_they_stay_in_the_file() {
+    fn a_glob_is_a_violation_unless_it_imports_from_its_own_file() {
         assert_eq!(keys_of_low("use std::fmt::*;"), ["glob low.rs"]);
         assert_eq!(keys_of_low("use crate::high::*;"), ["glob low.rs", UPWARD]);
         assert_eq!(
@@ -324,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn names_from_a_glob_are_followed() {
+    fn a_name_from_a_glob_is_resolved() {
         let files = [
             ("lib.rs", "mod high; mod low;"),
             ("low.rs", "use crate::both::*; fn f(x: High) {}"),
@@ -360,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn four_files_may_not_import_each_other_and_three_may() {
+    fn three_files_may_import_each_other_but_four_may_not() {
         let ring = |count: usize| {
             let mut modules = String::new();
             let mut files = Vec::new();
@@ -395,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_modules_own_reexports_close_no_cycle() {
+    fn the_reexports_of_a_module_are_not_part_of_a_cycle() {
         let files = [
             ("lib.rs", "mod low; mod high;"),
             ("high.rs", ""),

@@ -1,16 +1,18 @@
 //! Reads the source of a crate, for tests of its structure.
 //!
 //! ```text
-//!   tree      the files of a crate as modules, and which names each module has
-//!   resolve   which file defines what a path names, through imports, re-exports and globs
+//!   tree      the files of a crate as modules, and the names in each module
+//!   resolve   the file that defines the item of a path, through imports, re-exports and globs
 //!   imports   every path of every file, resolved
 //!   graph     the files that import each other
-//!   surface   what a crate makes public, one line each
-//!   layers    the rules: order of folders, cycles, globs, nesting of modules
+//!   surface   the public items of a crate, one line each
+//!   layers    the rules: order of folders, cycles, globs
+//!   nesting   the files of modules that are not called `mod.rs` but have children
 //! ```
 //!
-//! Only the syntax is known, not the types. `Type::method` and `Self::method` count as the file with the `impl` block.
-//! `value.method()` counts as nothing; the path that brought the value's type does.
+//! The crate knows only the syntax, not the types. A path `Type::method` or `Self::method` counts
+//! as an import of the file with the `impl` block. A call `value.method()` does not count, but the
+//! path that named the value's type does.
 
 #![forbid(unsafe_code)]
 

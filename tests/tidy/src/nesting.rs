@@ -1,10 +1,11 @@
-//! How modules nest: a module with children is `name/mod.rs`, not `name.rs` beside `name/`.
+//! The rule for nested modules: a module with children is `name/mod.rs`, not `name.rs` beside
+//! `name/`.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Files of modules that stand beside the folder of their children, sorted, below some folder. Folders that are called
-/// `target`, and hidden ones, are left out.
+/// The files below `folder` that break the rule, sorted: files of modules beside the folder of
+/// their children. Skips folders with the name `target` and hidden folders.
 ///
 /// # Errors
 /// If a folder cannot be read.
@@ -30,7 +31,8 @@ pub fn beside_their_children(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Names of the modules that a file declares in files of their own.
+/// Names of the child modules that a file declares without a block, so that they have their own
+/// files.
 fn child_modules(path: &Path) -> io::Result<Vec<String>> {
     let Ok(syntax) = syn::parse_file(&fs::read_to_string(path)?) else { return Ok(Vec::new()) };
     Ok(syntax

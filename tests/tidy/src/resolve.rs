@@ -1,4 +1,4 @@
-//! Which file defines what a path names.
+//! Finds the file that defines the item of a path.
 
 use std::collections::HashSet;
 
@@ -6,37 +6,37 @@ use syn::Item;
 
 use crate::tree::{Binding, FileId, ModuleId, Scope, SourceTree};
 
-/// What a path names.
+/// The item that a path names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
     /// A module.
     Module(ModuleId),
-    /// An item of a module, or something that belongs to it: a variant, an associated function.
+    /// An item of a module, or a part of an item: a variant or an associated function.
     Item {
-        /// Where it is defined.
+        /// The module that defines the item.
         module: ModuleId,
-        /// Index into the module's items; `None` if a macro makes it.
+        /// Index into the module's items; `None` if a macro makes the item.
         index: Option<usize>,
     },
-    /// Something of another crate, or of the language.
+    /// An item of another crate, or of the language.
     Other {
-        /// The module that imports it from there; `None` if the path itself does.
+        /// The module that imports the item; `None` if the path itself names the other crate.
         importer: Option<ModuleId>,
     },
 }
 
-/// The names that are already on their way of being looked up, so that a cycle of re-exports ends.
+/// The names whose lookup is in progress. They stop endless lookups in a cycle of re-exports.
 type Visited = HashSet<(ModuleId, String)>;
 
 impl SourceTree {
-    /// What a path names at some place in a module: nothing, if it is wrong or a macro makes it; several
-    /// things, if they share the name or are there under different configurations.
+    /// The items that `path` names in `module`. Empty if the path is wrong or a macro makes the
+    /// item. Several items if they have the same name or exist in different configurations.
     #[must_use]
     pub fn resolve(&self, module: ModuleId, path: &[String]) -> Vec<Target> {
         self.walk(module, path, &mut Visited::new())
     }
 
-    /// The same within blocks that have names of their own, the innermost last.
+    /// As [`SourceTree::resolve`], within blocks that have names of their own, the innermost last.
     pub(crate) fn resolve_within(
         &self,
         module: ModuleId,
@@ -51,7 +51,7 @@ impl SourceTree {
                 .flat_map(|binding| match binding {
                     Binding::Import(import) => {
                         let path: Vec<_> = import.iter().chain(rest).cloned().collect();
-                        // An import's own name is not yet there.
+                        // The name of the import itself is not visible in its path.
                         self.resolve_within(module, &blocks[..index], &path)
                     }
                     Binding::Module(_) | Binding::Item(_) => {
@@ -63,8 +63,8 @@ impl SourceTree {
         self.resolve(module, path)
     }
 
-    /// The file that a target is defined in, or imported from another crate by; `None` if the path itself names the
-    /// other crate.
+    /// The file that defines a target or, for an item of another crate, the file that imports it.
+    /// `None` if the path itself names the other crate.
     #[must_use]
     pub fn file_of(&self, target: Target) -> Option<FileId> {
         let module = match target {
@@ -93,7 +93,7 @@ impl SourceTree {
                         self.module(module).parent.map(Target::Module).into_iter().collect()
                     }
                     Target::Module(module) => self.look_up(module, next, visited),
-                    // What belongs to an item stands where it does, as far as syntax tells.
+                    // A part of an item counts as part of the item's file; syntax tells no more.
                     Target::Item { .. } | Target::Other { .. } => vec![*target],
                 })
                 .collect();
@@ -104,7 +104,7 @@ impl SourceTree {
         found
     }
 
-    /// What a module's name stands for.
+    /// The items with the name `name` in a module.
     fn look_up(&self, module: ModuleId, name: &str, visited: &mut Visited) -> Vec<Target> {
         if !visited.insert((module, name.to_owned())) {
             return Vec::new();

@@ -1,7 +1,7 @@
-//! What a crate makes public, one line each.
+//! The public items of a crate, one line each.
 //!
-//! Re-exports are followed into the crates of the workspace; items of other crates are named only. An item that has several
-//! public paths is described under the shortest one.
+//! Re-exports are followed into the crates of the workspace. Items of other crates are only named.
+//! An item with several public paths is described under the shortest one.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,22 +12,24 @@ use crate::cfg::is_test_only;
 use crate::resolve::Target;
 use crate::tree::{ModuleId, SourceTree, attributes, imports_of, name, visibility};
 
-/// A crate of the workspace, by the name that paths have for it.
+/// A crate of the workspace.
 pub struct Crate<'a> {
-    /// Its name.
+    /// Its name in paths.
     pub name: &'a str,
     /// Its source.
     pub tree: &'a SourceTree,
 }
 
-/// Something public, of one of the crates by index, or of a crate that is not known.
+/// A public item. `Known`: index of its crate, and the item. `Foreign`: path of an item of another
+/// crate.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Public {
     Known(usize, Target),
     Foreign(String),
 }
 
-/// The public items of the first crate by their paths, each followed by what belongs to it. The others are those that it may re-export from.
+/// The public items of the first crate, sorted by path, each followed by its fields, methods and
+/// implementations. The first crate may re-export items of the other crates.
 #[must_use]
 pub fn surface(crates: &[Crate<'_>]) -> Vec<String> {
     let mut walk =
@@ -56,13 +58,14 @@ pub fn surface(crates: &[Crate<'_>]) -> Vec<String> {
     lines
 }
 
-/// The walk through the public modules, those near the root first.
+/// The walk through the public modules, starting at the root (breadth first).
 struct Walk<'a> {
     crates: &'a [Crate<'a>],
     /// Path, item, and the `cfg` of its re-export.
     found: Vec<(String, Public, String)>,
+    /// The path under which each item is described.
     shortest: HashMap<Public, String>,
-    /// Modules to be walked through: their path, crate and id.
+    /// Modules that are still to visit: path, crate and id.
     open: VecDeque<(String, usize, ModuleId)>,
 }
 
@@ -133,7 +136,7 @@ impl Walk<'_> {
     }
 }
 
-/// The implementations for an item, with the modules they stand in.
+/// The `impl` blocks of each type.
 type Impls<'a> = HashMap<Target, Vec<&'a syn::ItemImpl>>;
 
 fn impls(tree: &SourceTree) -> Impls<'_> {
@@ -167,7 +170,8 @@ fn describe(path: &str, krate: &Crate<'_>, target: Target, impls: &Impls<'_>) ->
     for block in impls.get(&target).into_iter().flatten() {
         impl_lines(path, block, &mut lines);
     }
-    // The arguments of the macro that makes the item; what macros add to the module may belong to other items too.
+    // Add the arguments of all macro calls in the module. A call can make the item or add something
+    // to it; the syntax does not tell to which item it belongs.
     for item in items {
         if let Item::Macro(makes) = item
             && makes.ident.is_none()
@@ -284,7 +288,7 @@ fn impl_lines(path: &str, block: &syn::ItemImpl, lines: &mut Vec<String>) {
     }
 }
 
-/// A function under its path.
+/// The signature of a function, with its path instead of its name.
 fn signature(path: &str, signature: &syn::Signature) -> String {
     let name = signature.ident.to_string();
     let text = text(signature);
@@ -308,7 +312,7 @@ fn fields(fields: &Fields) -> String {
     }
 }
 
-/// What attributes say that users depend on.
+/// The attributes that users depend on, as text before an item.
 fn item_mark(attributes: &[Attribute]) -> String {
     let mut mark = cfg(attributes);
     for attribute in attributes {
@@ -331,7 +335,7 @@ fn cfg(attributes: &[Attribute]) -> String {
         .collect()
 }
 
-/// Leaves comments out of a macro's argument.
+/// Removes doc comments from a macro's argument.
 fn without_docs(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     use proc_macro2::{Group, TokenTree};
     let mut out: Vec<TokenTree> = Vec::new();
@@ -352,7 +356,7 @@ fn without_docs(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     out.into_iter().collect()
 }
 
-/// Tokens with spaces about where people put them.
+/// Tokens as text, with spaces about as in formatted code.
 fn text(tokens: &impl ToTokens) -> String {
     let mut text = tokens.to_token_stream().to_string().replace('\n', " ");
     let spaces = [
@@ -394,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_made_by_a_macro_is_shown_by_the_arguments_of_the_macro_and_its_methods() {
+    fn an_item_made_by_a_macro_is_described_by_the_macros_arguments_and_its_methods() {
         let stats = "macro_rules! counters { ($($name:ident,)*) => { pub struct Stats { $(pub $name: u64,)* } }; }
             counters! { /// Comment.\n received, sent, } impl Stats { pub fn lost(&self) -> u64 { 0 } }";
         let tree = SourceTree::of_texts(&[
@@ -414,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_surface_is_followed_through_reexports() {
+    fn reexports_are_followed_into_other_crates() {
         let core = SourceTree::of_texts(&[
             ("lib.rs", "pub mod a; mod hidden;"),
             ("a.rs", "pub use crate::hidden::Thing; pub fn free<T: Copy>(x: &T, y: Vec<u8>) -> Option<T> { None } fn private() {}"),

@@ -1,4 +1,4 @@
-//! The files of a crate as modules, and which names each module has.
+//! The files of a crate as modules, and the names in each module.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,23 +17,23 @@ pub struct FileId(usize);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ModuleId(usize);
 
-/// A crate's modules, those that exist only in tests left out.
+/// The modules of a crate, without modules that exist only in tests.
 pub struct SourceTree {
     files: Vec<String>,
     modules: Vec<Module>,
 }
 
-/// A module: a file, or a block in one.
+/// A module: a file, or a `mod` block in a file.
 pub struct Module {
-    /// Its names, from the root of the crate.
+    /// The names of the modules from the root of the crate to this one.
     pub path: Vec<String>,
-    /// Where it stands.
+    /// The file that contains it.
     pub file: FileId,
     /// The module around it; `None` for the root.
     pub parent: Option<ModuleId>,
-    /// Its items, in order, but for modules and those that exist only in tests.
+    /// Its items, in order, without modules and items that exist only in tests.
     pub items: Vec<Item>,
-    /// Public modules in it.
+    /// Names of the public modules in it.
     pub public_children: Vec<(String, ModuleId)>,
     pub(crate) scope: Scope,
 }
@@ -46,21 +46,21 @@ pub(crate) struct Scope {
     pub(crate) globs: Vec<Vec<String>>,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone)]
 pub(crate) enum Binding {
     Module(ModuleId),
-    /// Index into [`Module::items`]; `None` if a macro makes the item, or it stands in a block.
+    /// Index into [`Module::items`]; `None` if a macro makes the item, or if it is in a block.
     Item(Option<usize>),
-    /// A path, to be resolved where the name stands.
+    /// A path, relative to the module of the name.
     Import(Vec<String>),
 }
 
 /// One name, or one glob, of a `use`.
 pub(crate) struct Import {
-    /// The path, `*` not included.
+    /// The path, without the `*` of a glob.
     pub(crate) path: Vec<String>,
-    /// The name it has from now on; `None` for globs.
+    /// The imported name, after `as` if there is one; `None` for globs.
     pub(crate) name: Option<String>,
     pub(crate) line: usize,
 }
@@ -78,18 +78,18 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl SourceTree {
-    /// The crate whose `lib.rs` stands in that folder.
+    /// Reads the crate whose `lib.rs` is in `folder`.
     ///
     /// # Errors
-    /// If a file is missing, or is no Rust.
+    /// If a file is missing, or is not valid Rust.
     pub fn load(folder: &Path) -> Result<Self, Unreadable> {
         Self::read(&|path| fs::read_to_string(folder.join(path)).ok())
     }
 
-    /// A crate of files with these paths and texts, one of them `lib.rs`.
+    /// Reads a crate from files with these paths and texts; one path is `lib.rs`.
     ///
     /// # Errors
-    /// If a file is missing, or is no Rust.
+    /// If a file is missing, or is not valid Rust.
     pub fn of_texts(files: &[(&str, &str)]) -> Result<Self, Unreadable> {
         Self::read(&|path| {
             files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
@@ -102,7 +102,8 @@ impl SourceTree {
         Ok(tree)
     }
 
-    /// Adds a file's module, with the modules in it. `folder` is where files of its child modules stand.
+    /// Adds the module of a file, and the modules in it. `folder` is the folder for the files of
+    /// its child modules.
     fn add_file(
         &mut self,
         file: &str,
@@ -178,7 +179,7 @@ impl SourceTree {
         Ok(id)
     }
 
-    /// Gives an exported macro its place in the root.
+    /// Adds the name of an exported macro to the root module.
     fn export_macro(&mut self, module: ModuleId, item: &Item) {
         let Item::Macro(syn::ItemMacro { ident: Some(ident), attrs, .. }) = item else { return };
         if module != self.root() && attrs.iter().any(|attr| attr.path().is_ident("macro_export")) {
@@ -233,7 +234,7 @@ impl Scope {
         self.names.entry(name).or_default().push(binding);
     }
 
-    /// Adds the names that an item brings.
+    /// Adds the names that an item defines or imports.
     pub(crate) fn add_item(&mut self, item: &Item, index: Option<usize>) {
         match item {
             Item::Use(import) => {
@@ -262,7 +263,8 @@ impl Scope {
     }
 }
 
-/// The names and globs of a `use`. Paths of other crates that begin with `::` are left out.
+/// The names and globs of a `use`. Empty for a path that starts with `::`, which is of another
+/// crate.
 pub(crate) fn imports_of(import: &syn::ItemUse) -> Vec<Import> {
     let mut imports = Vec::new();
     if import.leading_colon.is_none() {
@@ -273,7 +275,7 @@ pub(crate) fn imports_of(import: &syn::ItemUse) -> Vec<Import> {
 
 fn flatten(tree: &UseTree, path: &mut Vec<String>, imports: &mut Vec<Import>) {
     let mut add = |last: Option<&Ident>, name: Option<&Ident>, line| {
-        // `a::{self}` is `a`.
+        // `a::{self}` means `a`.
         let last = last.filter(|last| *last != "self" || path.is_empty()).map(Ident::to_string);
         let path: Vec<_> = path.iter().cloned().chain(last).collect();
         let name = match name {
@@ -299,10 +301,12 @@ fn flatten(tree: &UseTree, path: &mut Vec<String>, imports: &mut Vec<Import>) {
     }
 }
 
-/// Names of the items that the tokens of a macro declare: its argument, or what it is defined to make.
+/// Names of the items that the tokens of a macro declare. The tokens are the argument of a macro
+/// call, or the body of a macro definition.
 fn made_names(tokens: TokenStream) -> Vec<String> {
     let mut names = Vec::new();
-    // The name comes next; what comes next belongs to an item.
+    // `declares`: the next identifier is the name of an item. `in_item`: the tokens belong to an
+    // item.
     let (mut declares, mut in_item) = (false, false);
     for token in tokens {
         match token {
@@ -333,7 +337,7 @@ fn made_names(tokens: TokenStream) -> Vec<String> {
     names
 }
 
-/// The name of an item that has one.
+/// The name of an item; `None` if it has none, such as an `impl` block.
 #[must_use]
 pub fn name(item: &Item) -> Option<&Ident> {
     match item {
@@ -352,7 +356,7 @@ pub fn name(item: &Item) -> Option<&Ident> {
     }
 }
 
-/// An item's visibility; `None` if it has none of its own.
+/// The visibility of an item; `None` if this kind of item has no visibility.
 #[must_use]
 pub fn visibility(item: &Item) -> Option<&Visibility> {
     match item {
@@ -371,7 +375,7 @@ pub fn visibility(item: &Item) -> Option<&Visibility> {
     }
 }
 
-/// An item's attributes.
+/// The attributes of an item; `None` if `syn` does not know the item's syntax.
 #[must_use]
 pub fn attributes(item: &Item) -> Option<&[syn::Attribute]> {
     Some(match item {

@@ -1,7 +1,7 @@
-//! What users of `erpc` can name, written down.
+//! Compares the public items of `erpc` with `docs/api.txt`.
 //!
-//! After a change that is meant, `UPDATE_API=1 cargo test -p erpc-tidy --test api` writes `docs/api.txt`; review the
-//! difference, and tell users in `CHANGELOG.md` what they have to change.
+//! After an intended change, `UPDATE_API=1 cargo test -p erpc-tidy --test api` writes
+//! `docs/api.txt`. Review the difference, and describe in `CHANGELOG.md` what users have to change.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use erpc_tidy::surface::{Crate, surface};
 use erpc_tidy::tree::SourceTree;
 
 #[test]
-fn the_public_surface_is_the_one_that_is_written_down() {
+fn the_public_items_are_those_in_api_txt() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let facade = SourceTree::load(&root.join("src")).unwrap();
     let core = SourceTree::load(&root.join("erpc-core/src")).unwrap();
@@ -29,9 +29,9 @@ fn the_public_surface_is_the_one_that_is_written_down() {
     let difference: Vec<_> = removed.chain(added).collect();
     assert!(
         difference.is_empty(),
-        "what users can name is not what docs/api.txt says. If that is meant, run\n\
+        "the public items of erpc differ from docs/api.txt. If this is intended, run\n\
          UPDATE_API=1 cargo test -p erpc-tidy --test api\n\
-         review the difference, and tell users in CHANGELOG.md what they have to change:\n{}",
+         review the difference, and describe in CHANGELOG.md what users have to change:\n{}",
         difference.join("\n")
     );
 }

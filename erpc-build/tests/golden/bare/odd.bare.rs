@@ -110,11 +110,11 @@ impl Side {
         }
     }
 }
-/// The service `odd.bare.Bare_`: what servers implement and what clients call.
+/// The service `odd.bare.Bare_`: the trait that servers implement, and the client.
 pub mod bare_service {
     /// The service's full name.
     pub const NAME: &str = "odd.bare.Bare_";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `odd.bare.Bare_/New`.
         pub const NEW: ::erpc::service::Method<super::super::Bare, super::super::Bare> = ::erpc::service::Method::new(
@@ -158,7 +158,7 @@ pub mod bare_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn new(
             &self,
             request: ::erpc::Request<'_, super::Bare>,
@@ -168,7 +168,7 @@ pub mod bare_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn into_iter(
             &self,
             request: ::erpc::Request<'_, super::Bare>,
@@ -178,17 +178,17 @@ pub mod bare_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn as_ref(
             &self,
             request: ::erpc::Request<'_, super::Bare>,
         ) -> Result<::erpc::Response<super::Bare>, ::erpc::Status>;
         /// Handles `odd.bare.Bare_/IsEmpty`.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn is_empty(
             &self,
             request: ::erpc::Request<'_, ::erpc::Incoming<super::Bare>>,
@@ -196,10 +196,10 @@ pub mod bare_service {
         ) -> impl ::std::future::Future<Output = Result<(), ::erpc::Status>>;
         /// Handles `odd.bare.Bare_/ToString`.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn to_string(
             &self,
             request: ::erpc::Request<'_, super::Bare>,
@@ -207,10 +207,10 @@ pub mod bare_service {
         ) -> impl ::std::future::Future<Output = Result<(), ::erpc::Status>>;
         /// Handles `odd.bare.Bare_/Default`.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn default(
             &self,
             request: ::erpc::Request<'_, ::erpc::Incoming<super::Bare>>,
@@ -222,7 +222,7 @@ pub mod bare_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn next(
             &self,
             request: ::erpc::Request<'_, super::Bare>,
@@ -244,7 +244,7 @@ pub mod bare_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Bare>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<7>,
@@ -281,35 +281,35 @@ pub mod bare_service {
     }
     /// Calls `odd.bare.Bare_`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct BareClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> BareClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -321,7 +321,7 @@ pub mod bare_service {
         ) -> ::erpc::Call<super::Bare, T> {
             self.channel.call(&methods::NEW, request.borrow())
         }
-        /// As `new_`, and gives the result to `done`.
+        /// Like `new_`, but passes the result to `done`.
         pub fn new_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Bare>,
@@ -336,7 +336,7 @@ pub mod bare_service {
         ) -> ::erpc::Call<super::bare::Inner, T> {
             self.channel.call(&methods::INTO_ITER, request.borrow())
         }
-        /// As `into_iter`, and gives the result to `done`.
+        /// Like `into_iter`, but passes the result to `done`.
         pub fn into_iter_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Bare>,
@@ -351,7 +351,7 @@ pub mod bare_service {
         ) -> ::erpc::Call<super::Bare, T> {
             self.channel.call(&methods::AS_REF, request.borrow())
         }
-        /// As `as_ref`, and gives the result to `done`.
+        /// Like `as_ref`, but passes the result to `done`.
         pub fn as_ref_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Bare>,
@@ -384,7 +384,7 @@ pub mod bare_service {
         ) -> ::erpc::Call<super::Bare, T> {
             self.channel.call(&methods::NEXT, request.borrow())
         }
-        /// As `next`, and gives the result to `done`.
+        /// Like `next`, but passes the result to `done`.
         pub fn next_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Bare>,

@@ -10,27 +10,27 @@ pub struct Option {
     #[prost(message, optional, tag = "2")]
     pub r#async: ::core::option::Option<Result>,
 }
-/// In the same file as the standard library's.
+/// Has the name of a type in the prelude.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Result {
-    /// Not a keyword in a field, but in Rust.
+    /// A keyword in Rust, but not in protobuf.
     #[prost(uint32, tag = "1")]
     pub self_: u32,
-    /// One kind, and the local variables of generated code.
+    /// Has the name of a local variable in generated code.
     #[prost(bytes = "vec", tag = "3")]
     pub view: ::prost::alloc::vec::Vec<u8>,
     /// Another.
     #[prost(uint32, tag = "4")]
     pub fields: u32,
-    /// And another.
+    /// Another.
     #[prost(uint32, tag = "5")]
     pub field: u32,
 }
-/// The service `odd.type.match.Send`: what servers implement and what clients call.
+/// The service `odd.type.match.Send`: the trait that servers implement, and the client.
 pub mod send_service {
     /// The service's full name.
     pub const NAME: &str = "odd.type.match.Send";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `odd.type.match.Send/self`.
         pub const SELF: ::erpc::service::Method<
@@ -129,7 +129,7 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn self_(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -139,7 +139,7 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn super_(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -149,7 +149,7 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn crate_(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -159,7 +159,7 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn r#fn(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -169,7 +169,7 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn r#yield(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -179,7 +179,7 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn r#gen(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -189,7 +189,7 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn call(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -199,7 +199,7 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn with(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -209,7 +209,7 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn channel(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -219,7 +219,7 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn some(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -229,17 +229,17 @@ pub mod send_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn service(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
         ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
         /// Handles `odd.type.match.Send/Routes`.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn routes(
             &self,
             request: ::erpc::Request<'_, super::Option>,
@@ -251,7 +251,7 @@ pub mod send_service {
         /// Runs on a worker thread.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn modes(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
@@ -279,7 +279,7 @@ pub mod send_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Send>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<13>,
@@ -348,35 +348,35 @@ pub mod send_service {
     }
     /// Calls `odd.type.match.Send`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct SendClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> SendClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -388,7 +388,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::SELF, request.borrow())
         }
-        /// As `self_`, and gives the result to `done`.
+        /// Like `self_`, but passes the result to `done`.
         pub fn self_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -403,7 +403,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::SUPER, request.borrow())
         }
-        /// As `super_`, and gives the result to `done`.
+        /// Like `super_`, but passes the result to `done`.
         pub fn super_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -418,7 +418,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::CRATE, request.borrow())
         }
-        /// As `crate_`, and gives the result to `done`.
+        /// Like `crate_`, but passes the result to `done`.
         pub fn crate_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -433,7 +433,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::FN, request.borrow())
         }
-        /// As `fn`, and gives the result to `done`.
+        /// Like `fn`, but passes the result to `done`.
         pub fn fn_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -448,7 +448,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::YIELD, request.borrow())
         }
-        /// As `yield`, and gives the result to `done`.
+        /// Like `yield`, but passes the result to `done`.
         pub fn yield_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -463,7 +463,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::GEN, request.borrow())
         }
-        /// As `gen`, and gives the result to `done`.
+        /// Like `gen`, but passes the result to `done`.
         pub fn gen_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -478,7 +478,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::CALL, request.borrow())
         }
-        /// As `call`, and gives the result to `done`.
+        /// Like `call`, but passes the result to `done`.
         pub fn call_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -493,7 +493,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::WITH, request.borrow())
         }
-        /// As `with_`, and gives the result to `done`.
+        /// Like `with_`, but passes the result to `done`.
         pub fn with_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -508,7 +508,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::CHANNEL, request.borrow())
         }
-        /// As `channel_`, and gives the result to `done`.
+        /// Like `channel_`, but passes the result to `done`.
         pub fn channel_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -523,7 +523,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::SOME, request.borrow())
         }
-        /// As `some`, and gives the result to `done`.
+        /// Like `some`, but passes the result to `done`.
         pub fn some_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -538,7 +538,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::SERVICE, request.borrow())
         }
-        /// As `service`, and gives the result to `done`.
+        /// Like `service`, but passes the result to `done`.
         pub fn service_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -553,7 +553,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::ROUTES, request.borrow())
         }
-        /// As `routes`, and gives the result to `done`.
+        /// Like `routes`, but passes the result to `done`.
         pub fn routes_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -568,7 +568,7 @@ pub mod send_service {
         ) -> ::erpc::Call<super::Option, T> {
             self.channel.call(&methods::MODES, request.borrow())
         }
-        /// As `modes`, and gives the result to `done`.
+        /// Like `modes`, but passes the result to `done`.
         pub fn modes_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
@@ -589,11 +589,11 @@ pub mod send_service {
     }
 }
 pub use send_service::{Send, SendClient};
-/// The service `odd.type.match.FnOnce`: what servers implement and what clients call.
+/// The service `odd.type.match.FnOnce`: the trait that servers implement, and the client.
 pub mod fn_once_service {
     /// The service's full name.
     pub const NAME: &str = "odd.type.match.FnOnce";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `odd.type.match.FnOnce/Ok`.
         pub const OK: ::erpc::service::Method<
@@ -610,7 +610,7 @@ pub mod fn_once_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn ok(
             &self,
             request: ::erpc::Request<'_, super::ResultView<'_>>,
@@ -624,7 +624,7 @@ pub mod fn_once_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::FnOnce>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<1>,
@@ -635,35 +635,35 @@ pub mod fn_once_service {
     }
     /// Calls `odd.type.match.FnOnce`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct FnOnceClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> FnOnceClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -675,7 +675,7 @@ pub mod fn_once_service {
         ) -> ::erpc::Call<super::Result, T> {
             self.channel.call(&methods::OK, request.borrow())
         }
-        /// As `ok`, and gives the result to `done`.
+        /// Like `ok`, but passes the result to `done`.
         pub fn ok_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Result>,
@@ -698,11 +698,11 @@ pub mod fn_once_service {
     }
 }
 pub use fn_once_service::{FnOnce, FnOnceClient};
-/// The service `odd.type.match.Into`: what servers implement and what clients call.
+/// The service `odd.type.match.Into`: the trait that servers implement, and the client.
 pub mod into_service {
     /// The service's full name.
     pub const NAME: &str = "odd.type.match.Into";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `odd.type.match.Into/Into`.
         pub const INTO: ::erpc::service::Method<
@@ -719,7 +719,7 @@ pub mod into_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn into(
             &self,
             request: ::erpc::Request<'_, super::ResultView<'_>>,
@@ -733,7 +733,7 @@ pub mod into_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Into>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<1>,
@@ -745,35 +745,35 @@ pub mod into_service {
     }
     /// Calls `odd.type.match.Into`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct IntoClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> IntoClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl ::std::convert::Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -785,7 +785,7 @@ pub mod into_service {
         ) -> ::erpc::Call<super::Result, T> {
             self.channel.call(&methods::INTO, request.borrow())
         }
-        /// As `into`, and gives the result to `done`.
+        /// Like `into`, but passes the result to `done`.
         pub fn into_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Result>,
@@ -806,11 +806,11 @@ pub mod into_service {
     }
 }
 pub use into_service::{Into, IntoClient};
-/// The service `odd.type.match.S`: what servers implement and what clients call.
+/// The service `odd.type.match.S`: the trait that servers implement, and the client.
 pub mod s_service {
     /// The service's full name.
     pub const NAME: &str = "odd.type.match.S";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `odd.type.match.S/T`.
         pub const T: ::erpc::service::Method<
@@ -827,7 +827,7 @@ pub mod s_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn t(
             &self,
             request: ::erpc::Request<'_, super::ResultView<'_>>,
@@ -841,7 +841,7 @@ pub mod s_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::S>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<1>,
@@ -852,35 +852,35 @@ pub mod s_service {
     }
     /// Calls `odd.type.match.S`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct SClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> SClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -892,7 +892,7 @@ pub mod s_service {
         ) -> ::erpc::Call<super::Result, T> {
             self.channel.call(&methods::T, request.borrow())
         }
-        /// As `t`, and gives the result to `done`.
+        /// Like `t`, but passes the result to `done`.
         pub fn t_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Result>,
@@ -913,11 +913,11 @@ pub mod s_service {
     }
 }
 pub use s_service::{S, SClient};
-/// The service `odd.type.match.Self`: what servers implement and what clients call.
+/// The service `odd.type.match.Self`: the trait that servers implement, and the client.
 pub mod self_service {
     /// The service's full name.
     pub const NAME: &str = "odd.type.match.Self";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `odd.type.match.Self/Self`.
         pub const SELF: ::erpc::service::Method<
@@ -934,7 +934,7 @@ pub mod self_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn self_(
             &self,
             request: ::erpc::Request<'_, super::ResultView<'_>>,
@@ -948,7 +948,7 @@ pub mod self_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Self_>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<1>,
@@ -965,35 +965,35 @@ pub mod self_service {
     }
     /// Calls `odd.type.match.Self`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct SelfClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> SelfClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -1005,7 +1005,7 @@ pub mod self_service {
         ) -> ::erpc::Call<super::Result, T> {
             self.channel.call(&methods::SELF, request.borrow())
         }
-        /// As `self_`, and gives the result to `done`.
+        /// Like `self_`, but passes the result to `done`.
         pub fn self_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Result>,
@@ -1026,7 +1026,7 @@ pub mod self_service {
     }
 }
 pub use self_service::{Self_, SelfClient};
-/// [`Option`] where it was received: what takes space is borrowed from the packet.
+/// A view of [`Option`]: text and bytes are borrowed from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct OptionView<'a> {
     /// A keyword.
@@ -1056,16 +1056,16 @@ impl ::erpc::service::Viewable for Option {
         Ok(())
     }
 }
-/// [`Result`] where it was received: what takes space is borrowed from the packet.
+/// A view of [`Result`]: text and bytes are borrowed from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct ResultView<'a> {
-    /// Not a keyword in a field, but in Rust.
+    /// A keyword in Rust, but not in protobuf.
     pub self_: u32,
-    /// One kind, and the local variables of generated code.
+    /// Has the name of a local variable in generated code.
     pub view: &'a [u8],
     /// Another.
     pub fields: u32,
-    /// And another.
+    /// Another.
     pub field: u32,
 }
 impl ::erpc::service::Viewable for Result {
@@ -1087,7 +1087,7 @@ impl ::erpc::service::Viewable for Result {
         Ok(())
     }
 }
-/// A fixed layout with names that are taken.
+/// A fixed layout whose fields have the names of generated functions.
 ///
 /// 14 bytes, the fields in the order of their numbers.
 #[derive(
@@ -1114,7 +1114,7 @@ pub struct Default {
 }
 #[expect(dead_code, reason = "a program seldom uses all of a message")]
 impl Default {
-    /// Unused itself, as is expected above.
+    /// Never called, so that the lint expectation above is fulfilled.
     fn unused() {}
     /// All fields zero.
     #[must_use]
@@ -1127,34 +1127,34 @@ impl Default {
             r#fn: 0,
         }
     }
-    /// Called like the constructor.
+    /// Has the name of the constructor.
     #[must_use]
     pub const fn new_(&self) -> u32 {
         self.new.get()
     }
-    /// The same with another `new_`.
+    /// Returns the message with another `new_`.
     #[must_use]
     pub const fn with_new(mut self, new: u32) -> Self {
         self.new = ::erpc::zerocopy::little_endian::U32::new(new);
         self
     }
-    /// A getter like the setter of `new`.
+    /// Its getter has the name of the setter of `new`.
     #[must_use]
     pub const fn with_new_(&self) -> u32 {
         self.with_new.get()
     }
-    /// The same with another `with_new_`.
+    /// Returns the message with another `with_new_`.
     #[must_use]
     pub const fn with_with_new(mut self, with_new: u32) -> Self {
         self.with_new = ::erpc::zerocopy::little_endian::U32::new(with_new);
         self
     }
-    /// Called like a function for the lints.
+    /// Has the name of the function that generated code has for the lints.
     #[must_use]
     pub const fn unused_(&self) -> u32 {
         self.unused.get()
     }
-    /// The same with another `unused_`.
+    /// Returns the message with another `unused_`.
     #[must_use]
     pub const fn with_unused(mut self, unused: u32) -> Self {
         self.unused = ::erpc::zerocopy::little_endian::U32::new(unused);
@@ -1165,7 +1165,7 @@ impl Default {
     pub const fn self_(&self) -> bool {
         self.self_ != 0
     }
-    /// The same with another `self_`.
+    /// Returns the message with another `self_`.
     #[must_use]
     pub const fn with_self_(mut self, self_: bool) -> Self {
         self.self_ = self_ as u8;
@@ -1176,7 +1176,7 @@ impl Default {
     pub const fn r#fn(&self) -> bool {
         self.r#fn != 0
     }
-    /// The same with another `fn`.
+    /// Returns the message with another `fn`.
     #[must_use]
     pub const fn with_fn(mut self, r#fn: bool) -> Self {
         self.r#fn = r#fn as u8;

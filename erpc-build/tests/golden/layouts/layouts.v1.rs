@@ -9,35 +9,35 @@ pub struct Note {
     /// A picture.
     #[prost(bytes = "vec", tag = "2")]
     pub picture: ::prost::alloc::vec::Vec<u8>,
-    /// Who wrote it, if they say.
+    /// The author, if known.
     #[prost(string, optional, tag = "3")]
     pub author: ::core::option::Option<::prost::alloc::string::String>,
-    /// For whom.
+    /// The side that it is for.
     #[prost(enumeration = "Side", tag = "4")]
     pub side: i32,
-    /// By how much.
+    /// A difference.
     #[prost(sint64, tag = "5")]
     pub delta: i64,
-    /// Where.
+    /// The place.
     #[prost(message, optional, tag = "6")]
     pub place: ::core::option::Option<Place>,
-    /// For whom else.
+    /// Another side.
     #[prost(enumeration = "Side", optional, tag = "7")]
     pub other: ::core::option::Option<i32>,
 }
 /// A place.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Place {
-    /// Where it is.
+    /// The position.
     #[prost(message, optional, tag = "1")]
     pub point: ::core::option::Option<place::Point>,
-    /// What it is called.
+    /// The name of the place.
     #[prost(message, optional, tag = "2")]
     pub name: ::core::option::Option<Name>,
 }
 /// Nested message and enum types in `Place`.
 pub mod place {
-    /// On earth.
+    /// A position on earth.
     #[derive(Clone, Copy, PartialEq, ::prost::Message)]
     pub struct Point {
         /// North.
@@ -59,7 +59,7 @@ pub struct Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Side {
-    /// Not said.
+    /// Not specified.
     Unspecified = 0,
     /// Buy.
     Buy = 1,
@@ -88,11 +88,11 @@ impl Side {
         }
     }
 }
-/// The service `layouts.v1.Market`: what servers implement and what clients call.
+/// The service `layouts.v1.Market`: the trait that servers implement, and the client.
 pub mod market_service {
     /// The service's full name.
     pub const NAME: &str = "layouts.v1.Market";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `layouts.v1.Market/Place`.
         pub const PLACE: ::erpc::service::Method<
@@ -135,66 +135,66 @@ pub mod market_service {
     }
     /// Trades.
     pub trait Market: ::erpc::service::SharedByThreads {
-        /// Both fixed.
+        /// Both messages have a fixed layout.
         ///
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn place(
             &self,
             request: ::erpc::Request<'_, &super::Order>,
         ) -> Result<::erpc::Response<super::Receipt>, ::erpc::Status>;
-        /// A fixed request.
+        /// The request has a fixed layout.
         ///
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn describe(
             &self,
             request: ::erpc::Request<'_, &super::Order>,
         ) -> Result<::erpc::Response<super::Note>, ::erpc::Status>;
-        /// A fixed response, and a view.
+        /// The response has a fixed layout, the request a view.
         ///
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn post(
             &self,
             request: ::erpc::Request<'_, super::NoteView<'_>>,
         ) -> Result<::erpc::Response<super::Receipt>, ::erpc::Status>;
-        /// Fixed, and awaited.
+        /// Fixed layouts in an asynchronous handler.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn settle(
             &self,
             request: ::erpc::Request<'_, super::Order>,
         ) -> impl ::std::future::Future<
             Output = Result<::erpc::Response<super::Receipt>, ::erpc::Status>,
         >;
-        /// No view, because it is awaited.
+        /// No view, because the handler is asynchronous.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn review(
             &self,
             request: ::erpc::Request<'_, super::Note>,
         ) -> impl ::std::future::Future<
             Output = Result<::erpc::Response<super::Note>, ::erpc::Status>,
         >;
-        /// A view without anything borrowed.
+        /// A view that borrows nothing.
         ///
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn locate(
             &self,
             request: ::erpc::Request<'_, super::PlacePointView>,
@@ -215,7 +215,7 @@ pub mod market_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Market>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<6>,
@@ -250,47 +250,47 @@ pub mod market_service {
     }
     /// Calls `layouts.v1.Market`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct MarketClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> MarketClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
         }
-        /// Both fixed.
+        /// Both messages have a fixed layout.
         pub fn place(
             &self,
             request: impl ::std::borrow::Borrow<super::Order>,
         ) -> ::erpc::Call<super::Receipt, T> {
             self.channel.call(&methods::PLACE, request.borrow())
         }
-        /// As `place`, and gives the result to `done`.
+        /// Like `place`, but passes the result to `done`.
         pub fn place_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Order>,
@@ -298,14 +298,14 @@ pub mod market_service {
         ) {
             self.channel.call_with(&methods::PLACE, request.borrow(), done);
         }
-        /// A fixed request.
+        /// The request has a fixed layout.
         pub fn describe(
             &self,
             request: impl ::std::borrow::Borrow<super::Order>,
         ) -> ::erpc::Call<super::Note, T> {
             self.channel.call(&methods::DESCRIBE, request.borrow())
         }
-        /// As `describe`, and gives the result to `done`.
+        /// Like `describe`, but passes the result to `done`.
         pub fn describe_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Order>,
@@ -313,14 +313,14 @@ pub mod market_service {
         ) {
             self.channel.call_with(&methods::DESCRIBE, request.borrow(), done);
         }
-        /// A fixed response, and a view.
+        /// The response has a fixed layout, the request a view.
         pub fn post(
             &self,
             request: impl ::std::borrow::Borrow<super::Note>,
         ) -> ::erpc::Call<super::Receipt, T> {
             self.channel.call(&methods::POST, request.borrow())
         }
-        /// As `post`, and gives the result to `done`.
+        /// Like `post`, but passes the result to `done`.
         pub fn post_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Note>,
@@ -328,14 +328,14 @@ pub mod market_service {
         ) {
             self.channel.call_with(&methods::POST, request.borrow(), done);
         }
-        /// Fixed, and awaited.
+        /// Fixed layouts in an asynchronous handler.
         pub fn settle(
             &self,
             request: impl ::std::borrow::Borrow<super::Order>,
         ) -> ::erpc::Call<super::Receipt, T> {
             self.channel.call(&methods::SETTLE, request.borrow())
         }
-        /// As `settle`, and gives the result to `done`.
+        /// Like `settle`, but passes the result to `done`.
         pub fn settle_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Order>,
@@ -343,14 +343,14 @@ pub mod market_service {
         ) {
             self.channel.call_with(&methods::SETTLE, request.borrow(), done);
         }
-        /// No view, because it is awaited.
+        /// No view, because the handler is asynchronous.
         pub fn review(
             &self,
             request: impl ::std::borrow::Borrow<super::Note>,
         ) -> ::erpc::Call<super::Note, T> {
             self.channel.call(&methods::REVIEW, request.borrow())
         }
-        /// As `review`, and gives the result to `done`.
+        /// Like `review`, but passes the result to `done`.
         pub fn review_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Note>,
@@ -358,14 +358,14 @@ pub mod market_service {
         ) {
             self.channel.call_with(&methods::REVIEW, request.borrow(), done);
         }
-        /// A view without anything borrowed.
+        /// A view that borrows nothing.
         pub fn locate(
             &self,
             request: impl ::std::borrow::Borrow<super::place::Point>,
         ) -> ::erpc::Call<super::Note, T> {
             self.channel.call(&methods::LOCATE, request.borrow())
         }
-        /// As `locate`, and gives the result to `done`.
+        /// Like `locate`, but passes the result to `done`.
         pub fn locate_with(
             &self,
             request: impl ::std::borrow::Borrow<super::place::Point>,
@@ -415,7 +415,7 @@ pub struct Order {
 }
 #[expect(dead_code, reason = "a program seldom uses all of a message")]
 impl Order {
-    /// Unused itself, as is expected above.
+    /// Never called, so that the lint expectation above is fulfilled.
     fn unused() {}
     /// All fields zero.
     #[must_use]
@@ -430,23 +430,23 @@ impl Order {
             r#type: ::erpc::zerocopy::little_endian::U32::ZERO,
         }
     }
-    /// How much.
+    /// The quantity.
     #[must_use]
     pub const fn quantity(&self) -> u64 {
         self.quantity.get()
     }
-    /// The same with another `quantity`.
+    /// Returns the message with another `quantity`.
     #[must_use]
     pub const fn with_quantity(mut self, quantity: u64) -> Self {
         self.quantity = ::erpc::zerocopy::little_endian::U64::new(quantity);
         self
     }
-    /// What it costs, behind the quantity in the file and before it in memory.
+    /// The price: before the quantity in the file, after it in memory.
     #[must_use]
     pub const fn price(&self) -> f64 {
         self.price.get()
     }
-    /// The same with another `price`.
+    /// Returns the message with another `price`.
     #[must_use]
     pub const fn with_price(mut self, price: f64) -> Self {
         self.price = ::erpc::zerocopy::little_endian::F64::new(price);
@@ -454,45 +454,45 @@ impl Order {
     }
     /// `side`.
     ///
-    /// `None` for a value of a later version.
+    /// `None` for a value that this version does not know.
     #[must_use]
     pub fn side(&self) -> ::core::option::Option<Side> {
         Side::try_from(self.side.get()).ok()
     }
-    /// The same with another `side`.
+    /// Returns the message with another `side`.
     #[must_use]
     pub const fn with_side(mut self, side: Side) -> Self {
         self.side = ::erpc::zerocopy::little_endian::I32::new(side as i32);
         self
     }
-    /// Whether it may wait.
+    /// Whether the order may wait.
     #[must_use]
     pub const fn patient(&self) -> bool {
         self.patient != 0
     }
-    /// The same with another `patient`.
+    /// Returns the message with another `patient`.
     #[must_use]
     pub const fn with_patient(mut self, patient: bool) -> Self {
         self.patient = patient as u8;
         self
     }
-    /// Who orders.
+    /// The party that orders.
     #[must_use]
     pub const fn party(&self) -> &Party {
         &self.party
     }
-    /// The same with another `party`.
+    /// Returns the message with another `party`.
     #[must_use]
     pub const fn with_party(mut self, party: Party) -> Self {
         self.party = party;
         self
     }
-    /// Called like functions that there are.
+    /// Has the name of the constructor.
     #[must_use]
     pub const fn new_(&self) -> i32 {
         self.new.get()
     }
-    /// The same with another `new_`.
+    /// Returns the message with another `new_`.
     #[must_use]
     pub const fn with_new(mut self, new: i32) -> Self {
         self.new = ::erpc::zerocopy::little_endian::I32::new(new);
@@ -503,7 +503,7 @@ impl Order {
     pub const fn r#type(&self) -> u32 {
         self.r#type.get()
     }
-    /// The same with another `type`.
+    /// Returns the message with another `type`.
     #[must_use]
     pub const fn with_type(mut self, r#type: u32) -> Self {
         self.r#type = ::erpc::zerocopy::little_endian::U32::new(r#type);
@@ -539,7 +539,7 @@ pub struct Party {
 }
 #[expect(dead_code, reason = "a program seldom uses all of a message")]
 impl Party {
-    /// Unused itself, as is expected above.
+    /// Never called, so that the lint expectation above is fulfilled.
     fn unused() {}
     /// All fields zero.
     #[must_use]
@@ -551,7 +551,7 @@ impl Party {
     pub const fn name(&self) -> &[u8; 12] {
         &self.name
     }
-    /// The same with another `name`.
+    /// Returns the message with another `name`.
     #[must_use]
     pub const fn with_name(mut self, name: [u8; 12]) -> Self {
         self.name = name;
@@ -564,7 +564,7 @@ impl ::core::default::Default for Party {
     }
 }
 impl ::erpc::service::FixedLayout for Party {}
-/// What came of an order.
+/// The result of an order.
 ///
 /// 8 bytes, the fields in the order of their numbers.
 #[doc(alias = "slip")]
@@ -588,7 +588,7 @@ pub struct Receipt {
 }
 #[expect(dead_code, reason = "a program seldom uses all of a message")]
 impl Receipt {
-    /// Unused itself, as is expected above.
+    /// Never called, so that the lint expectation above is fulfilled.
     fn unused() {}
     /// All fields zero.
     #[must_use]
@@ -597,12 +597,12 @@ impl Receipt {
             number: ::erpc::zerocopy::little_endian::U64::ZERO,
         }
     }
-    /// Its number.
+    /// The number of the receipt.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number.get()
     }
-    /// The same with another `number`.
+    /// Returns the message with another `number`.
     #[must_use]
     pub const fn with_number(mut self, number: u64) -> Self {
         self.number = ::erpc::zerocopy::little_endian::U64::new(number);
@@ -615,22 +615,22 @@ impl ::core::default::Default for Receipt {
     }
 }
 impl ::erpc::service::FixedLayout for Receipt {}
-/// [`Note`] where it was received: what takes space is borrowed from the packet.
+/// A view of [`Note`]: text and bytes are borrowed from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct NoteView<'a> {
     /// The text.
     pub text: &'a str,
     /// A picture.
     pub picture: &'a [u8],
-    /// Who wrote it, if they say.
+    /// The author, if known.
     pub author: ::core::option::Option<&'a str>,
-    /// For whom.
+    /// The side that it is for.
     pub side: i32,
-    /// By how much.
+    /// A difference.
     pub delta: i64,
-    /// Where.
+    /// The place.
     pub place: ::core::option::Option<PlaceView<'a>>,
-    /// For whom else.
+    /// Another side.
     pub other: ::core::option::Option<i32>,
 }
 impl ::erpc::service::Viewable for Note {
@@ -660,12 +660,12 @@ impl ::erpc::service::Viewable for Note {
         Ok(())
     }
 }
-/// [`Place`] where it was received: what takes space is borrowed from the packet.
+/// A view of [`Place`]: text and bytes are borrowed from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct PlaceView<'a> {
-    /// Where it is.
+    /// The position.
     pub point: ::core::option::Option<PlacePointView>,
-    /// What it is called.
+    /// The name of the place.
     pub name: ::core::option::Option<NameView<'a>>,
 }
 impl ::erpc::service::Viewable for Place {
@@ -695,7 +695,7 @@ impl ::erpc::service::Viewable for Place {
         Ok(())
     }
 }
-/// [`place::Point`] where it was received: what takes space is borrowed from the packet.
+/// A view of [`place::Point`]: text and bytes are borrowed from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct PlacePointView {
     /// North.
@@ -720,7 +720,7 @@ impl ::erpc::service::Viewable for place::Point {
         Ok(())
     }
 }
-/// [`Name`] where it was received: what takes space is borrowed from the packet.
+/// A view of [`Name`]: text and bytes are borrowed from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct NameView<'a> {
     /// The name.

@@ -17,11 +17,11 @@ pub struct StoreEntry {
     #[prost(bytes = "vec", tag = "2")]
     pub value: ::prost::alloc::vec::Vec<u8>,
 }
-/// The service `modes.v1.Store`: what servers implement and what clients call.
+/// The service `modes.v1.Store`: the trait that servers implement, and the client.
 pub mod store_service {
     /// The service's full name.
     pub const NAME: &str = "modes.v1.Store";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `modes.v1.Store/Get`.
         pub const GET: ::erpc::service::Method<
@@ -56,39 +56,39 @@ pub mod store_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn get(
             &self,
             request: ::erpc::Request<'_, super::StoreKey>,
         ) -> Result<::erpc::Response<super::StoreEntry>, ::erpc::Status>;
-        /// Computes long.
+        /// Computes for a long time.
         ///
         /// Runs on a worker thread.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn compact(
             &self,
             request: ::erpc::Request<'_, super::StoreKey>,
         ) -> Result<::erpc::Response<super::StoreEntry>, ::erpc::Status>;
         /// Waits.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn r#await(
             &self,
             request: ::erpc::Request<'_, super::StoreKey>,
         ) -> impl ::std::future::Future<
             Output = Result<::erpc::Response<super::StoreEntry>, ::erpc::Status>,
         >;
-        /// Reads as one did long ago.
+        /// Reads in a deprecated way.
         ///
         /// Runs on a worker thread.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn fetch(
             &self,
             request: ::erpc::Request<'_, super::StoreKey>,
@@ -107,7 +107,7 @@ pub mod store_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Store>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<4>,
@@ -133,36 +133,36 @@ pub mod store_service {
     }
     /// Calls `modes.v1.Store`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     #[doc(alias = "shop")]
     pub struct StoreClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> StoreClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -174,7 +174,7 @@ pub mod store_service {
         ) -> ::erpc::Call<super::StoreEntry, T> {
             self.channel.call(&methods::GET, request.borrow())
         }
-        /// As `get`, and gives the result to `done`.
+        /// Like `get`, but passes the result to `done`.
         pub fn get_with(
             &self,
             request: impl ::std::borrow::Borrow<super::StoreKey>,
@@ -182,14 +182,14 @@ pub mod store_service {
         ) {
             self.channel.call_with(&methods::GET, request.borrow(), done);
         }
-        /// Computes long.
+        /// Computes for a long time.
         pub fn compact(
             &self,
             request: impl ::std::borrow::Borrow<super::StoreKey>,
         ) -> ::erpc::Call<super::StoreEntry, T> {
             self.channel.call(&methods::COMPACT, request.borrow())
         }
-        /// As `compact`, and gives the result to `done`.
+        /// Like `compact`, but passes the result to `done`.
         pub fn compact_with(
             &self,
             request: impl ::std::borrow::Borrow<super::StoreKey>,
@@ -204,7 +204,7 @@ pub mod store_service {
         ) -> ::erpc::Call<super::StoreEntry, T> {
             self.channel.call(&methods::AWAIT, request.borrow())
         }
-        /// As `await`, and gives the result to `done`.
+        /// Like `await`, but passes the result to `done`.
         pub fn await_with(
             &self,
             request: impl ::std::borrow::Borrow<super::StoreKey>,
@@ -212,7 +212,7 @@ pub mod store_service {
         ) {
             self.channel.call_with(&methods::AWAIT, request.borrow(), done);
         }
-        /// Reads as one did long ago.
+        /// Reads in a deprecated way.
         #[deprecated]
         pub fn fetch(
             &self,
@@ -220,7 +220,7 @@ pub mod store_service {
         ) -> ::erpc::Call<super::StoreEntry, T> {
             self.channel.call(&methods::FETCH, request.borrow())
         }
-        /// As `fetch`, and gives the result to `done`.
+        /// Like `fetch`, but passes the result to `done`.
         #[deprecated]
         pub fn fetch_with(
             &self,

@@ -3,7 +3,7 @@
 /// Has the name that service `Holder_` has in Rust.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Holder {
-    /// One of those.
+    /// A field of the nested type.
     #[prost(message, optional, tag = "1")]
     pub inner: ::core::option::Option<holder::Inner>,
 }
@@ -12,16 +12,16 @@ pub mod holder {
     /// Nested.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Inner {
-        /// A field called like a keyword.
+        /// A field with the name of a keyword.
         #[prost(bool, tag = "1")]
         pub r#type: bool,
     }
 }
-/// The service `odd.names.Result`: what servers implement and what clients call.
+/// The service `odd.names.Result`: the trait that servers implement, and the client.
 pub mod result_service {
     /// The service's full name.
     pub const NAME: &str = "odd.names.Result";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `odd.names.Result/New`.
         pub const NEW: ::erpc::service::Method<
@@ -66,7 +66,7 @@ pub mod result_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn new(
             &self,
             request: ::erpc::Request<'_, super::Holder>,
@@ -76,7 +76,7 @@ pub mod result_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn connect(
             &self,
             request: ::erpc::Request<'_, super::holder::Inner>,
@@ -89,7 +89,7 @@ pub mod result_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn get(
             &self,
             request: ::erpc::Request<'_, ()>,
@@ -102,7 +102,7 @@ pub mod result_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn get_with(
             &self,
             request: ::erpc::Request<'_, ::erpc::prost_types::Timestamp>,
@@ -112,7 +112,7 @@ pub mod result_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn r#async(
             &self,
             request: ::erpc::Request<'_, super::Holder>,
@@ -122,7 +122,7 @@ pub mod result_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn http_get2(
             &self,
             request: ::erpc::Request<'_, super::Holder>,
@@ -143,7 +143,7 @@ pub mod result_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Result>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<6>,
@@ -183,35 +183,35 @@ pub mod result_service {
     }
     /// Calls `odd.names.Result`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct ResultClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> ResultClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> ::std::result::Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -223,7 +223,7 @@ pub mod result_service {
         ) -> ::erpc::Call<super::Holder, T> {
             self.channel.call(&methods::NEW, request.borrow())
         }
-        /// As `new_`, and gives the result to `done`.
+        /// Like `new_`, but passes the result to `done`.
         pub fn new_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Holder>,
@@ -240,7 +240,7 @@ pub mod result_service {
         ) -> ::erpc::Call<super::super::imported::Thing, T> {
             self.channel.call(&methods::CONNECT, request.borrow())
         }
-        /// As `connect_`, and gives the result to `done`.
+        /// Like `connect_`, but passes the result to `done`.
         pub fn connect_with(
             &self,
             request: impl ::std::borrow::Borrow<super::holder::Inner>,
@@ -257,7 +257,7 @@ pub mod result_service {
         ) -> ::erpc::Call<::prost::alloc::string::String, T> {
             self.channel.call(&methods::GET, request.borrow())
         }
-        /// As `get`, and gives the result to `done`.
+        /// Like `get`, but passes the result to `done`.
         pub fn get_with_(
             &self,
             request: impl ::std::borrow::Borrow<()>,
@@ -274,7 +274,7 @@ pub mod result_service {
         ) -> ::erpc::Call<bool, T> {
             self.channel.call(&methods::GET_WITH, request.borrow())
         }
-        /// As `get_with`, and gives the result to `done`.
+        /// Like `get_with`, but passes the result to `done`.
         pub fn get_with_with(
             &self,
             request: impl ::std::borrow::Borrow<::erpc::prost_types::Timestamp>,
@@ -289,7 +289,7 @@ pub mod result_service {
         ) -> ::erpc::Call<super::Holder, T> {
             self.channel.call(&methods::ASYNC, request.borrow())
         }
-        /// As `async`, and gives the result to `done`.
+        /// Like `async`, but passes the result to `done`.
         pub fn async_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Holder>,
@@ -306,7 +306,7 @@ pub mod result_service {
         ) -> ::erpc::Call<super::Holder, T> {
             self.channel.call(&methods::HTTP_GET2, request.borrow())
         }
-        /// As `http_get2`, and gives the result to `done`.
+        /// Like `http_get2`, but passes the result to `done`.
         pub fn http_get2_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Holder>,
@@ -329,11 +329,11 @@ pub mod result_service {
     }
 }
 pub use result_service::{Result, ResultClient};
-/// The service `odd.names.Holder_`: what servers implement and what clients call.
+/// The service `odd.names.Holder_`: the trait that servers implement, and the client.
 pub mod holder_service {
     /// The service's full name.
     pub const NAME: &str = "odd.names.Holder_";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `odd.names.Holder_/Keep`.
         pub const KEEP: ::erpc::service::Method<
@@ -348,7 +348,7 @@ pub mod holder_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn keep(
             &self,
             request: ::erpc::Request<'_, super::Holder>,
@@ -362,7 +362,7 @@ pub mod holder_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Holder>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<1>,
@@ -374,35 +374,35 @@ pub mod holder_service {
     }
     /// Calls `odd.names.Holder_`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct HolderClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> HolderClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -414,7 +414,7 @@ pub mod holder_service {
         ) -> ::erpc::Call<super::Holder, T> {
             self.channel.call(&methods::KEEP, request.borrow())
         }
-        /// As `keep`, and gives the result to `done`.
+        /// Like `keep`, but passes the result to `done`.
         pub fn keep_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Holder>,
@@ -435,11 +435,11 @@ pub mod holder_service {
     }
 }
 pub use holder_service::HolderClient;
-/// The service `odd.names.Nothing`: what servers implement and what clients call.
+/// The service `odd.names.Nothing`: the trait that servers implement, and the client.
 pub mod nothing_service {
     /// The service's full name.
     pub const NAME: &str = "odd.names.Nothing";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {}
     /// No methods at all.
     pub trait Nothing: ::erpc::service::SharedByThreads {}
@@ -451,7 +451,7 @@ pub mod nothing_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Nothing>(
         _service: &::std::sync::Arc<S>,
         _options: ::erpc::service::ServiceOptions<0>,
@@ -461,35 +461,35 @@ pub mod nothing_service {
     }
     /// Calls `odd.names.Nothing`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct NothingClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> NothingClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))

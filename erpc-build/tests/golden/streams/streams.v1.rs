@@ -17,11 +17,11 @@ pub struct FeedEntry {
     #[prost(bytes = "vec", tag = "2")]
     pub value: ::prost::alloc::vec::Vec<u8>,
 }
-/// The service `streams.v1.Feed`: what servers implement and what clients call.
+/// The service `streams.v1.Feed`: the trait that servers implement, and the client.
 pub mod feed_service {
     /// The service's full name.
     pub const NAME: &str = "streams.v1.Feed";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `streams.v1.Feed/Get`.
         pub const GET: ::erpc::service::Method<
@@ -52,40 +52,40 @@ pub mod feed_service {
         /// Runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn get(
             &self,
             request: ::erpc::Request<'_, super::FeedKey>,
         ) -> Result<::erpc::Response<super::FeedEntry>, ::erpc::Status>;
-        /// Sends what happens.
+        /// Sends each change.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn watch(
             &self,
             request: ::erpc::Request<'_, super::FeedKey>,
             out: ::erpc::Outgoing<super::FeedEntry>,
         ) -> impl ::std::future::Future<Output = Result<(), ::erpc::Status>>;
-        /// Takes many.
+        /// Receives many entries.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn upload(
             &self,
             request: ::erpc::Request<'_, ::erpc::Incoming<super::FeedEntry>>,
         ) -> impl ::std::future::Future<
             Output = Result<::erpc::Response<super::FeedKey>, ::erpc::Status>,
         >;
-        /// Talks both ways.
+        /// Streams in both directions.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn sync(
             &self,
             request: ::erpc::Request<'_, ::erpc::Incoming<super::FeedEntry>>,
@@ -105,7 +105,7 @@ pub mod feed_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Feed>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<4>,
@@ -119,35 +119,35 @@ pub mod feed_service {
     }
     /// Calls `streams.v1.Feed`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct FeedClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> FeedClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -159,7 +159,7 @@ pub mod feed_service {
         ) -> ::erpc::Call<super::FeedEntry, T> {
             self.channel.call(&methods::GET, request.borrow())
         }
-        /// As `get`, and gives the result to `done`.
+        /// Like `get`, but passes the result to `done`.
         pub fn get_with(
             &self,
             request: impl ::std::borrow::Borrow<super::FeedKey>,
@@ -167,18 +167,18 @@ pub mod feed_service {
         ) {
             self.channel.call_with(&methods::GET, request.borrow(), done);
         }
-        /// Sends what happens.
+        /// Sends each change.
         pub fn watch(
             &self,
             request: impl ::std::borrow::Borrow<super::FeedKey>,
         ) -> ::erpc::Incoming<super::FeedEntry> {
             self.channel.server_streaming(&methods::WATCH, request.borrow())
         }
-        /// Takes many.
+        /// Receives many entries.
         pub fn upload(&self) -> ::erpc::Upload<super::FeedEntry, super::FeedKey> {
             self.channel.client_streaming(&methods::UPLOAD)
         }
-        /// Talks both ways.
+        /// Streams in both directions.
         #[must_use]
         pub fn sync(
             &self,
@@ -198,11 +198,11 @@ pub mod feed_service {
     }
 }
 pub use feed_service::{Feed, FeedClient};
-/// The service `streams.v1.Ticks`: what servers implement and what clients call.
+/// The service `streams.v1.Ticks`: the trait that servers implement, and the client.
 pub mod ticks_service {
     /// The service's full name.
     pub const NAME: &str = "streams.v1.Ticks";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
+    /// The service's methods by name and type, for calls and handlers without the generated code.
     pub mod methods {
         /// `streams.v1.Ticks/Prices`.
         pub const PRICES: ::erpc::service::Method<
@@ -211,14 +211,14 @@ pub mod ticks_service {
             ::erpc::service::Fixed,
         > = ::erpc::service::Method::new("streams.v1.Ticks/Prices");
     }
-    /// Only streams, of messages with a fixed layout.
+    /// Only streams; their messages have a fixed layout.
     pub trait Ticks: ::erpc::service::SharedByThreads {
         /// Prices as they change.
         ///
-        /// An `async fn`, in the event loop.
+        /// An `async fn` that runs in the event loop.
         ///
         /// # Errors
-        /// The status that the caller gets.
+        /// The caller gets this status.
         fn prices(
             &self,
             request: ::erpc::Request<'_, ::erpc::Incoming<super::Tick>>,
@@ -233,7 +233,7 @@ pub mod ticks_service {
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
-    /// If a method is there already, or another has its id.
+    /// If a method is registered already, or another method has the same id.
     pub fn register<S: self::Ticks>(
         service: &::std::sync::Arc<S>,
         options: ::erpc::service::ServiceOptions<1>,
@@ -244,35 +244,35 @@ pub mod ticks_service {
     }
     /// Calls `streams.v1.Ticks`.
     ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
     pub struct TicksClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> TicksClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, `new(Channel::to(&endpoint, ..).build())` connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over a channel or a session, which may serve several.
+        /// A client on a channel or a session. Several clients can share one.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
         }
-        /// What calls go over.
+        /// The channel that the calls use.
         #[must_use]
         pub fn channel(&self) -> &::erpc::Channel<T> {
             &self.channel
         }
-        /// A client of the same channel whose calls have these options.
+        /// A client on the same channel whose calls have these options.
         #[must_use]
         pub fn with(&self, options: ::erpc::CallOptions) -> Self {
             Self::new(self.channel.with(options))
@@ -297,7 +297,7 @@ pub mod ticks_service {
     }
 }
 pub use ticks_service::{Ticks, TicksClient};
-/// [`FeedEntry`] where it was received: what takes space is borrowed from the packet.
+/// A view of [`FeedEntry`]: text and bytes are borrowed from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct FeedEntryView<'a> {
     /// The key.
@@ -346,7 +346,7 @@ pub struct Tick {
 }
 #[expect(dead_code, reason = "a program seldom uses all of a message")]
 impl Tick {
-    /// Unused itself, as is expected above.
+    /// Never called, so that the lint expectation above is fulfilled.
     fn unused() {}
     /// All fields zero.
     #[must_use]
@@ -356,23 +356,23 @@ impl Tick {
             price: ::erpc::zerocopy::little_endian::F64::ZERO,
         }
     }
-    /// When, in nanoseconds.
+    /// The time, in ns.
     #[must_use]
     pub const fn at(&self) -> u64 {
         self.at.get()
     }
-    /// The same with another `at`.
+    /// Returns the message with another `at`.
     #[must_use]
     pub const fn with_at(mut self, at: u64) -> Self {
         self.at = ::erpc::zerocopy::little_endian::U64::new(at);
         self
     }
-    /// How much.
+    /// The price.
     #[must_use]
     pub const fn price(&self) -> f64 {
         self.price.get()
     }
-    /// The same with another `price`.
+    /// Returns the message with another `price`.
     #[must_use]
     pub const fn with_price(mut self, price: f64) -> Self {
         self.price = ::erpc::zerocopy::little_endian::F64::new(price);
