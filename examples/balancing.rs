@@ -1,5 +1,4 @@
-//! One client, three servers: calls are spread over them, one server goes and comes back, and no call
-//! fails.
+//! One client balances its calls over three servers. One server stops and restarts; no call fails.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -30,7 +29,7 @@ fn serve(name: &'static str, address: SocketAddr) -> Result<ServerHandle, ServeE
     Server::builder().add_service(Named(name)).spawn(address)
 }
 
-/// Who answers 300 calls, one after the other.
+/// Makes 300 calls in sequence and counts the answers of each server.
 async fn count(who: &WhoClient) -> Result<BTreeMap<String, u32>, CallError> {
     let mut answers = BTreeMap::new();
     for _ in 0..300 {
@@ -46,11 +45,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let addresses = [&first, &second, &third].map(ServerHandle::local_addr);
 
     let endpoint = Endpoint::udp()?;
-    // A name that DNS knows goes here as `erpc::Lookup::new("who.example:31850")`.
+    // For servers behind a DNS name, use `erpc::Lookup::new("who.example:31850")` here.
     let channel = Channel::to(&endpoint, addresses.map(Into::into).to_vec())
         .balance(Balance::LeastOutstanding)
         .backoff(Duration::from_millis(20), Duration::from_secs(1))
-        // `who.proto` says that `Ask` may be repeated.
+        // `Ask` may be retried: `who.proto` declares it free of side effects.
         .options(CallOptions::new().retry(RetryPolicy::new(3)))
         .build();
     endpoint.block_on(channel.ready())?;
@@ -58,9 +57,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     println!("three servers:   {:?}", endpoint.block_on(count(&who))?);
     second.shutdown();
-    println!("one is gone:     {:?}", endpoint.block_on(count(&who))?);
+    println!("one stopped:     {:?}", endpoint.block_on(count(&who))?);
     let _back = serve("second", addresses[1])?;
     endpoint.run_until(|| channel.backends().iter().all(|server| server.sessions == 1));
-    println!("and back again:  {:?}", endpoint.block_on(count(&who))?);
+    println!("restarted:       {:?}", endpoint.block_on(count(&who))?);
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Compiles the services that the examples speak.
+//! Compiles the services of the examples.
 
 fn main() -> Result<(), erpc_build::Error> {
-    // Values as `Bytes`, so that the store hands them out without copying.
+    // The `bytes` fields of `kv.v1` become `Bytes`, so the store returns values without a copy.
     erpc_build::configure().bytes(".kv.v1").compile_protos(
         &[
             "../proto/hello.proto",

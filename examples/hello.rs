@@ -1,4 +1,4 @@
-//! The shortest honest program: a service, its server and a client, over UDP on this machine.
+//! A minimal program: a service, its server and a client, over UDP on this machine.
 
 use std::error::Error;
 
@@ -21,7 +21,7 @@ impl Greeter for Hello {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // On a thread of its own and a port that the system picks, until `server` is dropped.
+    // The server runs on its own thread, at a port the system picks, until `server` is dropped.
     let server = Server::builder().add_service(Hello).spawn("127.0.0.1:0")?;
 
     let endpoint = Endpoint::udp()?;

@@ -1,5 +1,8 @@
-//! Calls from tokio's tasks, in two ways: the endpoint has a thread of its own, and the tasks, on whatever
-//! thread, a `Remote` each; or it lives among the tasks of one thread, which drive it.
+//! Two ways to make calls from tokio tasks:
+//!
+//! * The endpoint has its own thread. Tasks on any thread reach it through a `Remote` each.
+//! * The endpoint is driven by a task of a `LocalSet`. The other tasks of this thread use its
+//!   clients directly.
 
 use std::error::Error;
 use std::future::pending;
@@ -27,7 +30,7 @@ impl Greeter for Hello {
     }
 }
 
-/// Runs on the endpoint's thread. All tasks share the client that the endpoint keeps.
+/// Runs on the endpoint's thread. All tasks share one client, which the endpoint keeps.
 async fn greet(endpoint: Endpoint, server: SocketAddr, name: String) -> Result<String, CallError> {
     let greeter = endpoint.local(|endpoint| {
         let channel = Channel::to(endpoint, vec![server.into()]).build();
@@ -36,7 +39,8 @@ async fn greet(endpoint: Endpoint, server: SocketAddr, name: String) -> Result<S
     Ok(greeter.greet(GreetRequest { name }).await?.greeting)
 }
 
-/// An endpoint among the tasks of this thread. They use its clients as they are.
+/// Drives an endpoint from a task of this thread. Other tasks of the thread use its clients
+/// directly.
 async fn among_tasks(server: SocketAddr) -> Result<(), Box<dyn Error>> {
     let endpoint = Endpoint::udp()?;
     let driven = endpoint.clone();

@@ -1,5 +1,7 @@
-//! What it saves to read requests where they lie: the same work with owned messages and with ones that
-//! borrow from the packet, both ends on this thread over the memory transport, in turns.
+//! The time saved when a handler reads a request in the packet instead of copying it.
+//!
+//! The same work runs with owned messages and with messages that borrow from the packet. Client and
+//! server share this thread and the memory transport. The two variants alternate.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -19,11 +21,11 @@ mod proto {
     erpc::include_proto!("quotes.v1");
 }
 
-/// Calls on their way.
+/// Calls in flight.
 const WINDOW: u64 = 32;
 /// Calls per turn of a measurement.
 const CALLS: u64 = 100_000;
-/// Turns of each; the fastest counts.
+/// Turns of each variant. The fastest turn is the result.
 const TURNS: usize = 7;
 
 #[derive(erpc::Service)]
@@ -55,12 +57,12 @@ impl Quotes for Desk {
     }
 }
 
-/// Looks at one byte in 64, as something must be done with them.
+/// Sums one byte in 64, so that the handler reads the data.
 fn sum(data: &[u8]) -> u64 {
     data.iter().step_by(64).map(|&byte| u64::from(byte)).sum()
 }
 
-/// A server and a client, and what is under way.
+/// A server, a client, and counts of the answers.
 struct Lab {
     server: Endpoint<MemTransport>,
     client: Endpoint<MemTransport>,
@@ -88,7 +90,7 @@ impl Lab {
         Ok(Self { server, client, quotes, done: Rc::default(), wrong: Rc::default() })
     }
 
-    /// What becomes of an answer that should be `expected`.
+    /// A callback that counts an answer as wrong if it is not `expected`.
     fn check<M: PartialEq + 'static>(
         &self,
         expected: M,
@@ -100,7 +102,7 @@ impl Lab {
         }
     }
 
-    /// Time per call.
+    /// Mean time of a call.
     fn time(&self, call: &dyn Fn(&Self)) -> Duration {
         self.done.set(0);
         let (start, mut made) = (Instant::now(), 0);
@@ -115,7 +117,7 @@ impl Lab {
         start.elapsed() / u32::try_from(CALLS).unwrap_or(u32::MAX)
     }
 
-    /// The fastest of several turns each, which alternate.
+    /// The fastest turn of each variant. The variants alternate.
     fn compare(&self, one: &dyn Fn(&Self), other: &dyn Fn(&Self)) -> (Duration, Duration) {
         let turns = (0..TURNS).map(|_| (self.time(one), self.time(other)));
         turns.fold((Duration::MAX, Duration::MAX), |best, turn| {

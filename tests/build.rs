@@ -1,7 +1,7 @@
-//! Compiles the services that the tests speak.
+//! Compiles the services of the tests.
 
 fn main() -> Result<(), erpc_build::Error> {
     erpc_build::configure().bytes(".test.v1").compile_protos(&["proto/test.proto"], &["proto"])?;
-    // In order, so that equal messages are equal bytes.
+    // Maps are ordered, so that equal messages have equal bytes.
     erpc_build::configure().btree_map(".").compile_protos(&["proto/kinds.proto"], &["proto"])
 }

@@ -1,6 +1,6 @@
 //! Compiles the service of workload w4.
 
 fn main() -> Result<(), erpc_build::Error> {
-    // Values as `Bytes`, so that the server hands them out without copying.
+    // The `bytes` fields become `Bytes`, so the server returns values without a copy.
     erpc_build::configure().bytes(".bench.v1").compile_protos(&["proto/bench.proto"], &["proto"])
 }

@@ -1,4 +1,4 @@
-//! The whole service: every kind of handler once.
+//! The complete service, with one handler of each kind.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use crate::stock::{
     MoveRequest, Parcel, Stock, StockClient, TakeReply, TakeRequest, WatchRequest,
 };
 
-/// How often a watcher looks for changes.
+/// Interval at which a watcher looks for changes.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// A warehouse, shared by all event loops of a server.
@@ -24,7 +24,7 @@ pub struct Warehouse {
 }
 
 impl Warehouse {
-    /// A warehouse with some of one item.
+    /// A warehouse with `count` pieces of `item`.
     #[must_use]
     pub fn with(item: &str, count: u64) -> Self {
         Self { items: Mutex::new(HashMap::from([(item.to_owned(), count)])) }
@@ -86,7 +86,7 @@ impl Stock for Warehouse {
             Err(error) => Err(error),
         };
         if let Err(error) = delivered {
-            // It may have arrived; a warehouse that must not err would ask.
+            // The parcel may have arrived all the same. A strict warehouse would ask the other one.
             self.add(&parcel);
             return Err(error.into());
         }
@@ -125,8 +125,8 @@ impl Stock for Warehouse {
     }
 }
 
-/// A client of the warehouse at `address`, which the event loop keeps. Its channel connects when it is
-/// first used, and again when the other warehouse has been away.
+/// A client of the warehouse at `address`. The event loop keeps one client per address. The channel
+/// connects at its first use, and reconnects after the other warehouse was down.
 fn neighbor(address: SocketAddr) -> Result<StockClient, Status> {
     type Neighbors = RefCell<HashMap<SocketAddr, StockClient>>;
     let endpoint: Endpoint = Endpoint::current().ok_or(Status::internal("not in an event loop"))?;

@@ -1,4 +1,4 @@
-//! The guide's programs, chapter by chapter.
+//! The programs of the guide, in the order of its chapters.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -18,14 +18,14 @@ use erpc_guide::warehouse::Warehouse;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// No test takes longer than this, if the machine stops for a while.
+/// Upper limit for a test. Long enough for a machine that stalls for a while.
 const TEST_LIMIT: Duration = Duration::from_secs(20);
 
 fn bolts() -> CountRequest {
     CountRequest { item: "bolt".into() }
 }
 
-/// A warehouse with seven bolts, and a client of it that is patient.
+/// A warehouse with seven bolts, and a client of it with a long deadline.
 fn lab() -> Result<(ServerHandle, Endpoint, StockClient), Box<dyn Error>> {
     let server = Server::builder().add_service(Warehouse::with("bolt", 7)).spawn("127.0.0.1:0")?;
     let endpoint = Endpoint::udp()?;
@@ -38,7 +38,7 @@ mod server {
     use super::*;
 
     #[test]
-    fn a_server_in_the_background() -> Outcome {
+    fn a_server_runs_in_the_background() -> Outcome {
         let server = Server::builder()
             .add_service(Warehouse::with("bolt", 7))
             .threads(2)
@@ -48,7 +48,7 @@ mod server {
     }
 
     fn count(request: Request<'_, CountRequest>) -> Result<Response<CountReply>, Status> {
-        // Who asks, how long they still wait, and what they sent along.
+        // The client's address, the time left until the deadline, and the request's metadata.
         let _peer = request.peer();
         if request.time_left().is_some_and(|left| left < Duration::from_micros(50)) {
             return Err(Status::new(Code::DeadlineExceeded, "no time to look"));
@@ -62,7 +62,7 @@ mod server {
     }
 
     #[test]
-    fn a_handler_is_a_function() {
+    fn a_handler_is_tested_like_a_function() {
         let refused = count(Request::new(CountRequest::default()));
         assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
     }
@@ -84,7 +84,7 @@ mod server {
     }
 
     #[test]
-    fn errors_become_statuses() {
+    fn an_error_type_converts_to_a_status() {
         assert_eq!(Status::from(StockError::NoSuchItem("nut".into())).code(), Code::NotFound);
         assert_eq!(Status::from(StockError::TooFew { left: 1 }).details().len(), 8);
     }
@@ -101,7 +101,7 @@ mod server {
     }
 
     #[test]
-    fn interceptors_stand_before_all_services() -> Outcome {
+    fn an_interceptor_runs_before_all_services() -> Outcome {
         let server = Server::builder()
             .add_service(Warehouse::with("bolt", 7))
             .intercept(Tenants)
@@ -114,7 +114,7 @@ mod server {
     }
 
     #[test]
-    fn a_move_is_a_call_within_a_call() -> Outcome {
+    fn a_handler_calls_another_server() -> Outcome {
         let (other, ..) = lab()?;
         let (_server, endpoint, stock) = lab()?;
         let to = other.local_addr().to_string();
@@ -129,27 +129,27 @@ mod client {
     use super::*;
 
     #[test]
-    fn three_ways_to_call() -> Outcome {
+    fn a_client_calls_in_three_ways() -> Outcome {
         let (server, ..) = lab()?;
         let address = server.local_addr();
 
         let endpoint = Endpoint::udp()?;
         let stock = StockClient::connect(&endpoint, address)?;
 
-        // A call that blocks this thread,
+        // 1. A call that blocks this thread.
         let request = CountRequest { item: "bolt".into() };
         let reply = endpoint.block_on(stock.count(&request))?;
         assert_eq!(reply.count, 7);
 
-        // several that are awaited,
+        // 2. Several calls that are awaited.
         endpoint.block_on(async {
             let (one, other) = (stock.count(&request), stock.count(&request));
-            // Both are on their way.
+            // Both calls are in flight.
             assert_eq!(one.await?.count + other.await?.count, 14);
             Ok::<(), CallError>(())
         })?;
 
-        // and one with a callback, which is the fastest.
+        // 3. A call with a callback, the fastest way.
         let seen = Rc::new(Cell::new(0));
         stock.count_with(&request, {
             let seen = Rc::clone(&seen);
@@ -160,18 +160,18 @@ mod client {
     }
 
     #[test]
-    fn a_batch_and_tasks() -> Outcome {
+    fn a_client_calls_in_batches_and_in_tasks() -> Outcome {
         let (_one, endpoint, first) = lab()?;
         let (other, ..) = lab()?;
         let second = StockClient::connect(&endpoint, other.local_addr())?;
         let clients = [first, second];
 
-        // One round trip, however many servers.
+        // One round trip for any number of servers.
         let calls = clients.iter().map(|client| client.count(bolts()));
         let replies = endpoint.block_on(join_all(calls));
         assert!(replies.iter().all(|reply| reply.is_ok()));
 
-        // A task per client, each with one call after the other.
+        // A task per client. Each task makes its calls in sequence.
         let tasks = clients.map(|client| {
             endpoint.spawn(async move {
                 let mut sum = 0;
@@ -187,14 +187,14 @@ mod client {
     }
 
     #[test]
-    fn deadlines() -> Outcome {
+    fn a_call_fails_at_its_deadline() -> Outcome {
         let (_server, endpoint, stock) = lab()?;
 
         let hurried = stock.with(CallOptions::new().deadline(Duration::from_nanos(1)));
         match endpoint.block_on(hurried.count(bolts())) {
             Err(CallError::NotExecuted(Cause::DeadlineExceeded)) => println!("it has not run"),
             Err(CallError::MaybeExecuted(Cause::DeadlineExceeded)) => println!("it may have run"),
-            // Refused here, because it was late from the start, or by the server.
+            // The client or the server refused the call because its deadline was over.
             Err(error) => assert_eq!(error.code(), Code::DeadlineExceeded),
             Ok(_) => unreachable!("nothing takes less than a nanosecond"),
         }
@@ -208,7 +208,7 @@ mod client {
         let patience = Duration::from_micros(1);
         match endpoint.block_on(endpoint.timeout(patience, stock.count(bolts()))) {
             Ok(reply) => assert_eq!(reply?.count, 7),
-            Err(_elapsed) => println!("the call was dropped, and the server is told"),
+            Err(_elapsed) => println!("the call was dropped; the client tells the server"),
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ mod client {
     }
 
     #[test]
-    fn metadata_goes_both_ways() -> Outcome {
+    fn requests_and_responses_carry_metadata() -> Outcome {
         let (_server, endpoint, stock) = lab()?;
 
         let tenant = stock.with(CallOptions::new().metadata(metadata()?));
@@ -230,7 +230,7 @@ mod client {
     }
 
     #[test]
-    fn retries() -> Outcome {
+    fn a_call_is_retried() -> Outcome {
         let (_server, endpoint, stock) = lab()?;
 
         let steady = stock.with(CallOptions::new().retry(RetryPolicy::new(3)));
@@ -246,7 +246,7 @@ fn streams() -> Outcome {
 
     endpoint.block_on(async {
         let mut changes = stock.watch(WatchRequest { item: "bolt".into() });
-        // The first tells how many there are.
+        // The first message of the stream is the current count.
         assert_eq!(changes.next().await?.map(|change| change.count), Some(7));
 
         let delivery = stock.deliver();
@@ -255,7 +255,7 @@ fn streams() -> Outcome {
         }
         assert_eq!(delivery.finish().await?.parcels, 3);
 
-        // Changes that came quickly one after the other may be told as one.
+        // The server may merge changes that follow each other quickly.
         let mut count = 7;
         while count < 37 {
             count = changes.next().await?.map_or(37, |change| change.count);
@@ -281,7 +281,7 @@ mod machines {
     }
 
     #[test]
-    fn several_servers() -> Outcome {
+    fn a_channel_balances_over_several_servers() -> Outcome {
         let servers = [lab()?.0, lab()?.0, lab()?.0];
         let addresses: Vec<SocketAddr> = servers.iter().map(ServerHandle::local_addr).collect();
         let endpoint = Endpoint::udp()?;
@@ -305,7 +305,7 @@ mod nanoseconds {
 
     impl Market for Exchange {
         fn mid(&self, request: Request<'_, &Quote>) -> Result<Response<Price>, Status> {
-            // A reference into the packet.
+            // `quote` is a reference into the packet.
             let quote = request.message();
             Ok(Response::new(Price::new().with_half_ticks(quote.bid() + quote.ask())))
         }
@@ -314,7 +314,7 @@ mod nanoseconds {
             &self,
             request: Request<'_, PutRequestView<'_>>,
         ) -> Result<Response<PutReply>, Status> {
-            // Slices of the packet.
+            // `key` and `value` are slices of the packet.
             let PutRequestView { key, value, .. } = *request.message();
             println!("{key}: {} bytes", value.len());
             Ok(Response::new(PutReply { size: value.len() as u64 }))
@@ -322,7 +322,7 @@ mod nanoseconds {
     }
 
     #[test]
-    fn messages_are_read_where_they_lie() -> Outcome {
+    fn a_handler_reads_messages_in_the_packet() -> Outcome {
         let server = Server::builder().add_service(Exchange).spawn("127.0.0.1:0")?;
         let endpoint = Endpoint::udp()?;
         let market = MarketClient::connect(&endpoint, server.local_addr())?;

@@ -1,10 +1,11 @@
-//! What the guide shows is what is compiled and run: every block of Rust or protobuf in its chapters stands in a
-//! source file, line by line. Indentation does not count, nor do comments and empty lines of the source.
+//! Checks that the code of the guide is compiled and run: each block of Rust or protobuf in a
+//! chapter is a sequence of lines of a source file. Indentation, comments and empty lines are
+//! ignored.
 
 use std::fs;
 use std::path::Path;
 
-/// Where blocks may come from.
+/// Source files of the blocks.
 const RUST: [&str; 4] = ["build.rs", "src/lib.rs", "src/warehouse.rs", "tests/chapters.rs"];
 const PROTO: [&str; 2] = ["proto/stock.proto", "proto/market.proto"];
 
@@ -18,7 +19,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The blocks in `language`, with the line that each begins at.
+/// The blocks in `language`, each with the number of its first line.
 fn blocks(chapter: &str, language: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -40,8 +41,8 @@ fn look_up(language: &str, sources: &[&str], at_least: usize) {
     let sources: Vec<String> = sources.iter().map(|name| read(name)).collect();
     let sources: Vec<Vec<&str>> = sources.iter().map(|source| lines(source)).collect();
     let mut found = 0;
-    for entry in fs::read_dir(env!("CARGO_MANIFEST_DIR")).expect("the guide's folder") {
-        let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+    for entry in fs::read_dir(env!("CARGO_MANIFEST_DIR")).expect("the guide's folder is readable") {
+        let name = entry.expect("the entry is readable").file_name().to_string_lossy().into_owned();
         if !name.ends_with(".md") {
             continue;
         }
@@ -50,20 +51,20 @@ fn look_up(language: &str, sources: &[&str], at_least: usize) {
             let stands = |source: &Vec<&str>| source.windows(wanted.len()).any(|w| w == wanted);
             assert!(
                 !wanted.is_empty() && sources.iter().any(stands),
-                "{name}:{line}: no source has this block:\n{block}"
+                "{name}:{line}: no source file contains this block:\n{block}"
             );
             found += 1;
         }
     }
-    assert!(found >= at_least, "only {found} blocks of {language}");
+    assert!(found >= at_least, "found {found} blocks of {language}, expected {at_least} or more");
 }
 
 #[test]
-fn rust() {
+fn every_rust_block_is_in_a_source_file() {
     look_up("rust", &RUST, 20);
 }
 
 #[test]
-fn protobuf() {
+fn every_protobuf_block_is_in_a_source_file() {
     look_up("proto", &PROTO, 3);
 }

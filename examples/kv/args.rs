@@ -68,15 +68,15 @@ pub(crate) struct LoadArgs {
     /// How long to run once the files are stored.
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     pub(crate) secs: NonZeroU16,
-    /// Calls that each thread keeps on their way.
+    /// Calls that each thread keeps in flight.
     #[arg(long, value_name = "N", default_value = "64")]
     pub(crate) outstanding: NonZeroU16,
-    /// Client threads; without a command, event loops of the server, too.
+    /// Client threads; without a command, also the event loops of the server.
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) threads: NonZeroU16,
 }
 
-/// The arguments of this process. Help is printed here and ends it.
+/// The arguments of this process. `--help` prints the help and exits.
 pub(crate) fn parse() -> Result<Args, Failure> {
     Args::try_parse().map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -86,7 +86,7 @@ pub(crate) fn parse() -> Result<Args, Failure> {
     })
 }
 
-/// What is wrong, without the usage that `clap` adds in further paragraphs.
+/// The first paragraph of clap's error, as one line. The usage in further paragraphs is dropped.
 fn one_line(error: &str) -> String {
     let first = error.split("\n\n").next().unwrap_or(error);
     let words: Vec<_> = first.trim_start_matches("error: ").split_whitespace().collect();

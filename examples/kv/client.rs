@@ -1,4 +1,4 @@
-//! The load: threads with an endpoint each, and lanes on them.
+//! The load: threads with one endpoint each, and lanes (sequences of calls) as tasks on them.
 
 use std::cell::RefCell;
 use std::collections::hash_map::RandomState;
@@ -19,12 +19,12 @@ use crate::lane::Lane;
 use crate::proto::KvClient;
 use crate::report::{Progress, Tally, print_mix, print_stored};
 
-/// Calls that a session has on their way; more would wait in its queue.
+/// Calls that a session has in flight. Further calls would wait in the session's queue.
 const SESSION_WINDOW: usize = 8;
-/// How often the progress bar moves.
+/// Interval between updates of the progress bar.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Stores the files at `server`, runs the mixed load and prints what came of it.
+/// Stores the files at `server`, runs the mixed load and prints the results.
 pub(crate) fn run(server: &str, args: &LoadArgs, data: Data) -> Result<(), Failure> {
     let data = Arc::new(data);
     let stored = Phase::new(server, args, &data, Kind::Store).run()?;
@@ -33,7 +33,7 @@ pub(crate) fn run(server: &str, args: &LoadArgs, data: Data) -> Result<(), Failu
     print_mix(args, &mixed).map_err(Failure::Output)
 }
 
-/// What lanes do.
+/// The work of a lane.
 #[derive(Clone, Copy)]
 enum Kind {
     Store,
@@ -46,7 +46,8 @@ struct Phase<'a> {
     args: &'a LoadArgs,
     data: &'a Arc<Data>,
     kind: Kind,
-    /// Tells this client's keys from those of others.
+    /// A random number, part of this client's keys, that distinguishes them from other clients'
+    /// keys.
     client: u64,
     stop: Arc<AtomicBool>,
     next: Arc<AtomicUsize>,
@@ -93,7 +94,8 @@ impl<'a> Phase<'a> {
         })
     }
 
-    /// Moves the progress bar until all threads have ended, and ends a mixed load in time.
+    /// Updates the progress bar until all threads have ended. Stops a mixed load when its time is
+    /// over.
     fn watch(&self, ended: &Receiver<()>) {
         let begin = Instant::now();
         let duration = Duration::from_secs(self.args.secs.get().into());
@@ -109,7 +111,7 @@ impl<'a> Phase<'a> {
         }
     }
 
-    /// A thread: one endpoint, as many sessions as the lanes need, and the lanes as its tasks.
+    /// Runs a thread: one endpoint, enough sessions for the lanes, and one task per lane.
     fn thread(&self, index: usize) -> Result<Tally, Failure> {
         let endpoint = Endpoint::udp().map_err(Failure::Open)?;
         let lanes = usize::from(self.args.outstanding.get());
@@ -146,7 +148,7 @@ impl<'a> Phase<'a> {
     }
 }
 
-/// What a lane does; the first that fails stops all.
+/// Runs a lane. A lane that fails stops all others.
 async fn work(kind: Kind, lane: Lane, stop: Arc<AtomicBool>) -> Result<(), Failure> {
     let result = match kind {
         Kind::Store => lane.store_files().await,
@@ -158,12 +160,12 @@ async fn work(kind: Kind, lane: Lane, stop: Arc<AtomicBool>) -> Result<(), Failu
     result
 }
 
-/// What the lanes of a thread have in common.
+/// State that the lanes of a thread share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) data: Arc<Data>,
     stop: Arc<AtomicBool>,
-    /// Index of the next file to be stored.
+    /// Index of the next file to store.
     next: Arc<AtomicUsize>,
     /// Calls that all threads have completed.
     calls: Arc<AtomicU64>,
@@ -176,7 +178,7 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The next file that nobody has stored yet.
+    /// Claims the next file to store. `None` when all files are claimed or the phase is over.
     pub(crate) fn next_file(&self) -> Option<&File> {
         if self.is_over() {
             return None;
@@ -184,7 +186,7 @@ impl Shared {
         self.data.files().get(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Counts a call.
+    /// Counts a completed call.
     pub(crate) fn count(&self, update: impl FnOnce(&mut Tally)) {
         update(&mut self.tally.borrow_mut());
         self.calls.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What is stored: files by their paths.
+//! The data to store: files, with their paths as keys.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Data {
         }
     }
 
-    /// Symbolic links are left out: they may lead in circles.
+    /// Skips symbolic links, which may form cycles.
     fn read_folder(root: &Path, skipped: &[&str]) -> Result<Self, Failure> {
         let mut files = Vec::new();
         let mut folders = vec![root.to_owned()];
@@ -72,7 +72,7 @@ impl Data {
         self.bytes
     }
 
-    /// The files whose keys start with `prefix` and are behind `start_after`.
+    /// The files whose keys start with `prefix` and sort after `start_after`.
     pub(crate) fn range<'a>(
         &'a self,
         prefix: &'a str,

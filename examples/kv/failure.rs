@@ -1,4 +1,4 @@
-//! What ends the program, one line each.
+//! The errors that end the program. Each prints as one line.
 
 use std::fmt;
 use std::io;
@@ -14,11 +14,11 @@ pub(crate) enum Failure {
     Usage(String),
     /// A file or folder could not be read.
     Input { path: PathBuf, error: io::Error },
-    /// There is nothing to store.
+    /// The folder has no files to store.
     NoFiles(PathBuf),
-    /// A path is no text, so it cannot be a key.
+    /// A path is not UTF-8, so it cannot be a key.
     NotText(PathBuf),
-    /// The server could not start or ended.
+    /// The server could not start, or it stopped with an error.
     Serve(ServeError),
     /// The client's endpoint could not be opened.
     Open(OpenError),
@@ -26,13 +26,13 @@ pub(crate) enum Failure {
     Connect(ConnectFailed),
     /// A call failed.
     Call { what: String, error: CallError },
-    /// A call brought something else than what was stored.
+    /// The answer of a call is not what the client expects.
     WrongAnswer(String),
-    /// The key that was asked for is not there.
+    /// The store does not have the requested key.
     NoSuchKey(String),
     /// Standard output cannot be written.
     Output(io::Error),
-    /// A client thread panicked; the panic hook has said where.
+    /// A client thread panicked. The panic hook has already printed where.
     Panicked,
 }
 
@@ -45,7 +45,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(what) => write!(f, "{what}; `kv --help` shows how"),
+            Self::Usage(what) => write!(f, "{what}; see `kv --help`"),
             Self::Input { path, error } => write!(f, "cannot read {}: {error}", path.display()),
             Self::NoFiles(path) => write!(f, "there are no files in {}", path.display()),
             Self::NotText(path) => {

@@ -1,4 +1,4 @@
-//! One call after another, each checked. Many lanes make a load.
+//! A lane: a sequence of calls, each checked. Many lanes together are the load.
 
 use std::time::Instant;
 
@@ -11,22 +11,23 @@ use crate::failure::Failure;
 use crate::proto::{DeleteRequest, GetRequest, GetResponse, KvClient, PutRequest, ScanRequest};
 use crate::report::Operation;
 
-/// Where lanes write. Behind what files are usually called, so that listings of files do not show it.
+/// Prefix of the keys that lanes write. It sorts after usual file names, so that listings of files
+/// do not include it.
 const SCRATCH: &str = "~kv-load";
 
-/// A sequence of calls, one at a time. It reads and lists files, which nobody changes, and writes to a
-/// key of its own, so that it knows the answer to each call.
+/// A sequence of calls, one at a time. A lane reads and lists files, which do not change, and
+/// writes only its own key. So it knows the right answer to each call.
 pub(crate) struct Lane {
     kv: KvClient,
     shared: Shared,
     random: Random,
-    /// The lane's own key and what it holds now.
+    /// The lane's own key, and the value that the server has for it.
     key: String,
     value: Option<Bytes>,
 }
 
 impl Lane {
-    /// Lane `number` of client `client`, numbers that no other lane of the server's has.
+    /// Lane `number` of client `client`. No other lane at the server has this pair of numbers.
     pub(crate) fn new(kv: KvClient, shared: Shared, client: u64, number: u64) -> Self {
         let random = Random(client ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         Self { kv, shared, random, key: format!("{SCRATCH}/{client:016x}/{number}"), value: None }
@@ -43,7 +44,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Makes calls at random until told to stop.
+    /// Makes random calls until the phase is over, then deletes the lane's key.
     pub(crate) async fn mix(mut self) -> Result<(), Failure> {
         while !self.shared.is_over() {
             match self.random.below(100) {
@@ -65,7 +66,7 @@ impl Lane {
         let GetResponse { value } = got.map_err(|error| failed("get", &file.key, error))?;
         self.done(Operation::Get, begin, 0, value.len());
         check(value == file.value, || {
-            format!("get {}: {} bytes unlike those stored", file.key, value.len())
+            format!("get {}: {} bytes differ from the stored file", file.key, value.len())
         })
     }
 
@@ -89,7 +90,7 @@ impl Lane {
             Err(error) => return Err(failed("get", &self.key, error)),
         };
         self.done(Operation::Get, begin, 0, found.as_ref().map_or(0, Bytes::len));
-        check(found == self.value, || format!("get {}: not what was put there last", self.key))
+        check(found == self.value, || format!("get {}: not the value of the last put", self.key))
     }
 
     async fn delete(&mut self) -> Result<(), Failure> {
@@ -103,7 +104,7 @@ impl Lane {
         })
     }
 
-    /// A page of some folder, from somewhere in it.
+    /// Lists a page of a random folder, from its start or from a random file in it.
     async fn scan(&mut self) -> Result<(), Failure> {
         let shared = self.shared.clone();
         let from = &self.random.pick(shared.data.files()).key;
@@ -132,7 +133,7 @@ impl Lane {
             .eq(expected.map(size_of));
         let more = files.next().is_some();
         check(as_expected && page.more == more, || {
-            format!("scan {prefix} after {start_after:?}: not the files there")
+            format!("scan {prefix} after {start_after:?}: not the files of the folder")
         })
     }
 
@@ -154,7 +155,7 @@ fn check(right: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
     if right { Ok(()) } else { Err(Failure::WrongAnswer(what())) }
 }
 
-/// xorshift64*: small, and good enough to spread a load.
+/// xorshift64*: small, and random enough to spread a load.
 struct Random(u64);
 
 impl Random {

@@ -7,8 +7,8 @@
 //! kv get KEY --connect 10.0.0.7:31850   one value, to standard output
 //! ```
 //!
-//! The load first stores files, by default this project's own sources, under their paths. Then it reads,
-//! writes, deletes and lists, with many calls on their way, and compares what comes back with the files.
+//! The load first stores files under their paths, by default this project's sources. Then it reads,
+//! writes, deletes and lists, with many calls in flight, and compares the answers with the files.
 
 mod args;
 mod client;
@@ -55,7 +55,7 @@ fn run(args: Args) -> Result<(), Failure> {
     }
 }
 
-/// Scans are few and long, one worker does.
+/// One worker is enough: scans are long but rare.
 fn server(threads: NonZeroU16) -> ServerBuilder {
     Server::builder().add_service(Store::default()).threads(threads.get().into()).workers(1)
 }

@@ -1,4 +1,4 @@
-//! Counting, progress and the printed result.
+//! Call counts, the progress bar and the printed result.
 
 use std::io::{self, Write};
 use std::iter::Sum;
@@ -11,7 +11,7 @@ use indicatif::{DecimalBytes, HumanCount, ProgressBar, ProgressStyle};
 use crate::args::LoadArgs;
 use crate::data::Data;
 
-/// What a call does.
+/// The method of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
     Get,
@@ -25,24 +25,26 @@ impl Operation {
         [(Self::Get, "get"), (Self::Put, "put"), (Self::Delete, "delete"), (Self::Scan, "scan")];
 }
 
-/// Latencies in nanoseconds, kept to three digits.
+/// Latencies in nanoseconds, with three significant digits.
 type Latencies = Histogram<u64>;
 
-/// Calls that were made, and how long they took.
+/// Completed calls and their latencies.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// By operation. Made when the first call of the kind is recorded.
+    /// By operation. `None` until the first call of the operation.
     latencies: [Option<Latencies>; Operation::ALL.len()],
+    /// Bytes of keys and values in requests.
     sent: u64,
+    /// Bytes of keys and values in responses.
     received: u64,
-    /// Of the slowest thread.
+    /// Time of the slowest thread.
     pub(crate) elapsed: Duration,
-    /// Packets that had to be sent again.
+    /// Packets that the client retransmitted.
     pub(crate) resent: Retransmissions,
 }
 
 impl Tally {
-    /// Counts a call that sent and received so many bytes of keys and values.
+    /// Counts a call. `sent` and `received` are its bytes of keys and values.
     pub(crate) fn record(
         &mut self,
         operation: Operation,
@@ -64,7 +66,7 @@ impl Tally {
     fn all(&self) -> Option<Latencies> {
         let mut all = new_latencies()?;
         for latencies in self.latencies.iter().flatten() {
-            // They have one range, so that one fits the other.
+            // Cannot fail: all histograms have the same range.
             all.add(latencies).ok()?;
         }
         Some(all)
@@ -85,7 +87,8 @@ impl Tally {
     }
 }
 
-/// From 1 ns to a minute, longer than any call takes. `None` never: the bounds are right.
+/// A histogram from 1 ns to 60 s, which is longer than any call. Never `None`: the bounds are
+/// valid.
 fn new_latencies() -> Option<Latencies> {
     Histogram::new_with_max(60_000_000_000, 3).ok()
 }
@@ -99,19 +102,19 @@ impl Sum<Self> for Tally {
     }
 }
 
-/// A bar on standard error, if that is a terminal.
+/// A progress bar on standard error. Hidden if that is not a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
     by_time: bool,
 }
 
 impl Progress {
-    /// Through so many files.
+    /// Progress by the number of files stored, of `count`.
     pub(crate) fn files(count: usize) -> Self {
         Self::new(count as u64, "storing {bar:40} {pos} of {len} files", false)
     }
 
-    /// Through a span of time.
+    /// Progress by time, until `span` is over.
     pub(crate) fn time(span: Duration) -> Self {
         Self::new(millis(span), "running {bar:40} {msg}", true)
     }
@@ -122,7 +125,7 @@ impl Progress {
         Self { bar: ProgressBar::new(length).with_style(style), by_time }
     }
 
-    /// Shows that after `elapsed` so many calls are done.
+    /// Shows that `calls` calls are complete after `elapsed`.
     pub(crate) fn show(&self, elapsed: Duration, calls: u64) {
         if self.by_time {
             self.bar.set_message(counted(calls, "call"));
@@ -143,7 +146,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Says how storing the files went.
+/// Prints the result of storing the files.
 pub(crate) fn print_stored(data: &Data, tally: &Tally) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let (files, bytes) = (data.files().len() as u64, DecimalBytes(data.bytes()));
@@ -155,7 +158,7 @@ pub(crate) fn print_stored(data: &Data, tally: &Tally) -> io::Result<()> {
     )
 }
 
-/// Says how the mixed load went.
+/// Prints the result of the mixed load.
 pub(crate) fn print_mix(args: &LoadArgs, tally: &Tally) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let secs = tally.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -163,7 +166,7 @@ pub(crate) fn print_mix(args: &LoadArgs, tally: &Tally) -> io::Result<()> {
     let calls = all.as_ref().map_or(0, Latencies::len);
     writeln!(
         out,
-        "{} in {secs:.1} s, every answer right: {}/s from {} with {} outstanding each",
+        "{} in {secs:.1} s, all answers correct: {}/s from {} with {} outstanding each",
         counted(calls, "call"),
         counted((calls as f64 / secs) as u64, "call"),
         counted(args.threads.get().into(), "thread"),
@@ -188,8 +191,9 @@ pub(crate) fn print_mix(args: &LoadArgs, tally: &Tally) -> io::Result<()> {
     )
 }
 
-/// What went wrong on the way: packets that were lost, as far as the client can tell, and answers that did not come in time, so that the client asked once
-/// more. Of those it knows afterwards, as a rule, whether they were only late.
+/// Loss and delay as the client saw them: packets declared lost, and answers that missed their
+/// timeout, so that the client sent a probe. The late answers among them are usually recognized
+/// afterwards.
 fn resent(counts: &Retransmissions) -> String {
     if counts.packets() == 0 {
         return "nothing lost, nothing late".to_owned();
@@ -197,7 +201,7 @@ fn resent(counts: &Retransmissions) -> String {
     let overdue = counted(counts.probes, "answer");
     let late = HumanCount(counts.needless_probes);
     let lost = counted(counts.shown_lost(), "packet");
-    format!("{lost} taken for lost, {overdue} overdue ({late} only late)")
+    format!("{lost} declared lost, {overdue} overdue ({late} only late)")
 }
 
 /// "1 call", "2 calls".

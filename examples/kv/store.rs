@@ -1,4 +1,4 @@
-//! The server's side: a sorted map in memory.
+//! The server: a sorted map in memory.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,16 +12,16 @@ use crate::proto::{
     ScanRequest, ScanResponse,
 };
 
-/// Most entries of a page. Bounds how long a scan keeps writers waiting.
+/// Most entries of a page. Bounds the time that a scan blocks writers.
 const PAGE_ENTRIES: usize = 1_000;
-/// A page ends with the entry that takes it over that many bytes of keys.
+/// A page ends with the entry that brings its keys to this number of bytes.
 const PAGE_BYTES: usize = 256 * 1_024;
 
 /// Values by key. All event loops share it.
 ///
-/// One lock around one map is good enough here: a lookup takes well under a microsecond, values are
-/// counted references that are copied after the lock is gone, and scans give it back after each page. A
-/// store for many cores would have a lock per part of the keys.
+/// One lock around one map is enough here. A lookup takes well under a microsecond. Values are
+/// counted references, and their bytes are copied after the lock is released. A scan releases the
+/// lock after each page. A store for many cores would shard the keys, with a lock per shard.
 #[derive(Default, erpc::Service)]
 #[erpc(service = crate::proto::Kv, worker(Scan))]
 pub(crate) struct Store {
@@ -29,7 +29,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// No code here panics while it holds the lock, so that a poisoned map is whole.
+    /// Ignores poisoning: no code here panics while it holds the lock, so the map is consistent.
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Bytes>> {
         self.values.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,7 +69,7 @@ impl Kv for Store {
             0 => PAGE_ENTRIES,
             limit => limit.min(PAGE_ENTRIES),
         };
-        // The empty key is never there, so "behind it" is "from the start".
+        // The store never has the empty key, so "after the empty key" means "from the start".
         let begin = match start_after < prefix {
             true => Bound::Included(prefix.as_str()),
             false => Bound::Excluded(start_after.as_str()),
@@ -106,7 +106,7 @@ mod tests {
         store
     }
 
-    /// A page as keys, and whether there are more.
+    /// The keys of a page, and whether more keys follow.
     fn page(store: &Store, prefix: &str, start_after: &str, limit: u32) -> (Vec<String>, bool) {
         let scan =
             ScanRequest { prefix: prefix.to_owned(), start_after: start_after.to_owned(), limit };
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_is_bounded_by_prefix_place_and_limit() {
+    fn a_scan_is_bounded_by_prefix_start_and_limit() {
         let store = store(&["a", "b/1", "b/2", "b/3", "c"]);
         assert_eq!(page(&store, "", "", 0), (keys(&["a", "b/1", "b/2", "b/3", "c"]), false));
         assert_eq!(page(&store, "b/", "", 2), (keys(&["b/1", "b/2"]), true));
@@ -128,13 +128,17 @@ mod tests {
         assert_eq!(
             page(&store, "b/", "a", 1),
             (keys(&["b/1"]), true),
-            "a place in front of the prefix"
+            "start_after sorts before the prefix"
         );
-        assert_eq!(page(&store, "b/", "c", 1), (vec![], false), "a place behind the prefix");
+        assert_eq!(
+            page(&store, "b/", "c", 1),
+            (vec![], false),
+            "start_after sorts after the prefix"
+        );
     }
 
     #[test]
-    fn pages_put_together_are_everything() {
+    fn pages_together_contain_every_key() {
         let names: Vec<_> = (0..2_500).map(|n| format!("key{n:04}")).collect();
         let store = store(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let (mut all, mut more) = (Vec::<String>::new(), true);

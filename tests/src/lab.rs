@@ -17,27 +17,27 @@ use erpc::{
 use crate::proto::*;
 use erpc_test_tools::data::{bytes_of, digest};
 
-/// `SO_RCVBUF` of a socket that is to have the 212,992 bytes which an unprivileged process gets on a
-/// machine that nobody has tuned: the kernel doubles what is asked for.
+/// `SO_RCVBUF` for a receive buffer of 212,992 bytes, the limit of an unprivileged process with the
+/// kernel's default settings. The kernel doubles the requested value.
 pub const DEFAULT_RECV_BUFFER: usize = 212_992 / 2;
 
-/// UDP on 127.0.0.1, a port of the kernel's choice and no more receive buffer than everybody gets.
+/// UDP on 127.0.0.1, with a port of the kernel's choice and the default receive buffer.
 #[must_use]
 pub fn loopback() -> UdpConfig {
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
     UdpConfig::new().address(any_port).recv_buffer(DEFAULT_RECV_BUFFER)
 }
 
-/// An endpoint of a client, over [`loopback`].
+/// A client endpoint over [`loopback`].
 ///
 /// # Panics
 /// If the system refuses the socket, or the configuration is wrong.
 #[must_use]
 pub fn client(config: EndpointConfig) -> Endpoint {
-    Endpoint::udp_with(&loopback(), config).expect("a client endpoint on the loopback interface")
+    Endpoint::udp_with(&loopback(), config).expect("the client endpoint opens")
 }
 
-/// How a [`Lab`] says that it has executed a piece of work.
+/// Called by a [`Lab`] with the id of each executed piece of work.
 type ExecutionLog = dyn Fn(u64) + Send + Sync;
 
 /// The service. All threads of a server share it.
@@ -54,19 +54,20 @@ fn locked<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
 }
 
 impl LabService {
-    /// A service that tells `witness` the id of each piece of [`work`](Lab::work) before it answers.
+    /// A service that calls `witness` with the id of each piece of [`work`](Lab::work), before it
+    /// answers.
     pub fn new(witness: impl Fn(u64) + Send + Sync + 'static) -> Self {
         Self { values: Mutex::default(), waiting: Mutex::default(), witness: Box::new(witness) }
     }
 
-    /// The methods, for endpoints that serve without a server.
+    /// The methods of the service, for endpoints that serve without a [`Server`](erpc::Server).
     ///
     /// # Panics
     /// Never: the methods of one service do not collide.
     #[must_use]
     pub fn routes(self) -> Arc<Routes> {
         let mut routes = Routes::new();
-        Arc::new(self).register(&mut routes).expect("one service does not collide with itself");
+        Arc::new(self).register(&mut routes).expect("the methods of one service do not collide");
         Arc::new(routes)
     }
 }
@@ -83,7 +84,7 @@ impl std::fmt::Debug for LabService {
     }
 }
 
-/// A piece of work and what its answer must be.
+/// The request for piece of work `id`, and the right answer. `body_len` and `reply_len` are bytes.
 #[must_use]
 pub fn work(id: u64, body_len: usize, reply_len: usize) -> (WorkRequest, WorkReply) {
     let body = bytes_of(id, body_len);
@@ -136,7 +137,7 @@ impl Lab for LabService {
 
     fn fail(&self, request: Request<'_, FailRequest>) -> Result<Response<FailReply>, Status> {
         let FailRequest { code, message, details, panic } = request.into_message();
-        assert!(!panic, "told to panic: {message}");
+        assert!(!panic, "the request asks for a panic: {message}");
         Err(Status::new(Code::from_u32(code), message).with_details(&details))
     }
 
@@ -170,7 +171,7 @@ impl Lab for LabService {
         request: Request<'_, ForwardRequest>,
     ) -> Result<Response<ForwardReply>, Status> {
         let endpoint = Endpoint::<Udp>::current()
-            .ok_or_else(|| Status::internal("the handler is in no loop"))?;
+            .ok_or_else(|| Status::internal("the handler does not run in an event loop"))?;
         Ok(request.defer(|message, responder| forward(&endpoint, message, responder)))
     }
 
@@ -181,7 +182,8 @@ impl Lab for LabService {
         let handle = Handle::<Udp>::current()
             .ok_or_else(|| Status::internal("the worker has no endpoint"))?;
         Ok(request.defer(|message, responder| {
-            // If the endpoint is gone, so is the caller; the responder is dropped with the job.
+            // `submit` fails if the endpoint is closed. Then the responder is dropped with the job,
+            // and the caller's session is closed, too.
             handle.submit(move |endpoint| forward(endpoint, message, responder)).unwrap_or(());
         }))
     }
@@ -191,10 +193,10 @@ impl Lab for LabService {
 #[derive(Default)]
 struct Backends(RefCell<HashMap<SocketAddr, Session>>);
 
-/// Calls the other server from within the loop of `endpoint`, and answers when it has answered.
+/// Calls the other server from the loop of `endpoint`, and forwards its answer to `responder`.
 fn forward(endpoint: &Endpoint, request: ForwardRequest, responder: Responder<ForwardReply>) {
     let Ok(address) = request.server.parse::<SocketAddr>() else {
-        return responder.fail(Status::invalid_argument("the server's address is none"));
+        return responder.fail(Status::invalid_argument("`server` is not a socket address"));
     };
     let backends = endpoint.local(|_| Backends::default());
     let session = backends

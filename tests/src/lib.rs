@@ -1,13 +1,13 @@
-//! What the tests of whole systems share; the tests themselves are in `tests/`.
+//! Shared code of the end-to-end tests. The tests are in `tests/`.
 //!
-//! | module | what for |
+//! | module | purpose |
 //! |---|---|
-//! | [`proto`], [`lab`] | a service with a method for each thing that is tested |
-//! | [`raw`] | the same below the typed layer |
-//! | [`load`] | calls without end, and whether what is told of them is true |
-//! | [`incast`] | a slow port between network namespaces, through which many clients send, or one that is far away |
+//! | [`proto`], [`lab`] | a service with a method for each tested feature |
+//! | [`raw`] | servers and clients below the typed layer |
+//! | [`load`] | an endless load of calls, and a check that their outcomes are true |
+//! | [`incast`] | many clients that share a slow port between network namespaces, or a distant client |
 //!
-//! What knows nothing of erpc is in the crate `erpc-test-tools`.
+//! Code that does not depend on erpc is in the crate `erpc-test-tools`.
 
 #![deny(missing_docs)]
 

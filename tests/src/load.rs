@@ -1,4 +1,5 @@
-//! Calls without end, for tests in which servers or networks fail, and what must be true of them afterwards.
+//! An endless load of calls, for tests in which servers or networks fail, and the check of its
+//! outcomes.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashMap;
@@ -12,14 +13,15 @@ use crate::proto::LabClient;
 use erpc_test_tools::limit::millis;
 use erpc_test_tools::random::Random;
 
-/// Calls under way at once: the 8 slots of each session and some that wait.
+/// Calls in flight: more than the 8 slots of each session, so that some wait.
 const OUTSTANDING: usize = 40;
 const SESSIONS: usize = 3;
 
-/// Bounds of requests' and responses' lengths, with their weights: see [`Random::below_one_of`].
+/// Upper bounds of the lengths of requests and responses, with weights: see
+/// [`Random::below_one_of`].
 pub type Lengths = &'static [(u64, u64)];
 
-/// Lengths of request and response of call `id`.
+/// Lengths in bytes of the request and of the response of call `id`.
 #[must_use]
 pub fn lengths_of(lengths: Lengths, id: u64) -> (usize, usize) {
     let mut random = Random::new(id);
@@ -27,20 +29,20 @@ pub fn lengths_of(lengths: Lengths, id: u64) -> (usize, usize) {
     (one(), one())
 }
 
-/// How a call has ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallOutcome {
-    /// With the right answer.
+    /// The client received the right answer.
     Answered,
     /// The server has not executed it.
     NotExecuted(Cause),
     /// The server may have executed it.
     MaybeExecuted(Cause),
-    /// Executed, but at most a part of the response came.
+    /// The server has executed it, but the client received at most a part of the response.
     ResponseLost(Cause),
 }
 
-/// The same without its cause: what can be held against what servers did.
+/// A [`CallOutcome`] without its cause. [`judge`] compares it with the calls that servers executed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "as those of `CallOutcome`")]
 pub enum Ending {
@@ -51,7 +53,7 @@ pub enum Ending {
 }
 
 impl CallOutcome {
-    /// Why it has failed.
+    /// The cause of the failure. `None` if the call was answered.
     #[must_use]
     pub fn cause(self) -> Option<Cause> {
         match self {
@@ -73,7 +75,7 @@ impl CallOutcome {
 }
 
 impl Ending {
-    /// All of them, with a word for each that processes can tell each other.
+    /// All endings, each with its word in the output of a process.
     pub const WORDS: [(Self, &str); 4] = [
         (Self::Answered, "ANSWERED"),
         (Self::NotExecuted, "NOT-EXECUTED"),
@@ -82,7 +84,8 @@ impl Ending {
     ];
 }
 
-/// Calls without end, each with an id of its own and never repeated, until one of them fails.
+/// An endless load of calls that stops when a call fails. Each call has its own id and is not
+/// retried.
 pub struct Load<T: Transport = Udp> {
     lengths: Lengths,
     sessions: RefCell<Vec<LabClient<T>>>,
@@ -90,12 +93,12 @@ pub struct Load<T: Transport = Udp> {
     under_way: Cell<usize>,
     answered: Cell<usize>,
     outcomes: RefCell<HashMap<u64, CallOutcome>>,
-    /// No more calls for now.
+    /// The load makes no further calls until the next [`Load::start`].
     halted: Cell<bool>,
 }
 
 impl<T: Transport> Load<T> {
-    /// No calls yet; requests and responses have such `lengths`.
+    /// A load without calls. Its requests and responses will have random `lengths`.
     #[must_use]
     pub fn new(lengths: Lengths) -> Rc<Self> {
         Rc::new(Self {
@@ -109,7 +112,7 @@ impl<T: Transport> Load<T> {
         })
     }
 
-    /// Opens sessions and starts calls on them.
+    /// Opens sessions with `open` and starts calls on them.
     pub fn start(load: &Rc<Self>, open: impl FnMut() -> LabClient<T>) {
         *load.sessions.borrow_mut() = std::iter::repeat_with(open).take(SESSIONS).collect();
         load.halted.set(false);
@@ -131,7 +134,7 @@ impl<T: Transport> Load<T> {
                 id,
                 match reply {
                     Ok(reply) => {
-                        assert!(reply == expected, "call {id} brings a wrong answer");
+                        assert!(reply == expected, "call {id} has a wrong answer");
                         CallOutcome::Answered
                     }
                     Err(CallError::NotExecuted(cause)) => CallOutcome::NotExecuted(cause),
@@ -156,16 +159,16 @@ impl<T: Transport> Load<T> {
         }
     }
 
-    /// Runs until so many more calls are answered.
+    /// Runs until `answers` further calls are answered.
     pub fn run(&self, endpoint: &Endpoint<T>, answers: usize) {
         let wanted = self.answered() + answers;
         endpoint.run_until(|| self.answered() >= wanted);
     }
 
-    /// Makes no more calls, and runs until all that were made have ended.
+    /// Stops making calls, and runs until all calls have ended.
     ///
     /// # Panics
-    /// If they have not within `limit`.
+    /// If calls are still in flight after `limit`.
     pub fn drain(&self, endpoint: &Endpoint<T>, limit: Duration) {
         self.halted.set(true);
         let begun = Instant::now();
@@ -181,22 +184,22 @@ impl<T: Transport> Load<T> {
         self.halted.get()
     }
 
-    /// Calls that were answered.
+    /// Number of answered calls.
     #[must_use]
     pub fn answered(&self) -> usize {
         self.answered.get()
     }
 
-    /// Calls that were made.
+    /// Number of calls made, which is also the id of the next call.
     #[must_use]
     pub fn made(&self) -> u64 {
         self.next.get()
     }
 
-    /// How each call has ended.
+    /// The outcome of each call, by id.
     ///
     /// # Panics
-    /// If one has not.
+    /// If a call has not ended.
     #[must_use]
     pub fn outcomes(&self) -> Ref<'_, HashMap<u64, CallOutcome>> {
         let outcomes = self.outcomes.borrow();
@@ -204,17 +207,18 @@ impl<T: Transport> Load<T> {
         outcomes
     }
 
-    /// The same, to be told or judged.
+    /// The ending of each call, for [`judge`].
     #[must_use]
     pub fn endings(&self) -> Vec<(u64, Ending)> {
         self.outcomes().iter().map(|(id, outcome)| (*id, outcome.ending())).collect()
     }
 }
 
-/// Holds how calls have ended against what servers have executed; returns how many ended how.
+/// Compares the endings of calls with the ids of the calls that servers executed. Returns the
+/// number of calls per ending.
 ///
 /// # Panics
-/// If a call was executed twice, or its ending is not true.
+/// If a call was executed twice, or its ending contradicts the servers.
 #[must_use]
 pub fn judge(executed: &[u64], endings: &[(u64, Ending)]) -> HashMap<Ending, usize> {
     let mut times: HashMap<u64, u32> = HashMap::new();
@@ -227,9 +231,11 @@ pub fn judge(executed: &[u64], endings: &[(u64, Ending)]) -> HashMap<Ending, usi
     for (id, ending) in endings {
         let was_executed = times.contains_key(id);
         match ending {
-            Ending::Answered => assert!(was_executed, "call {id} was answered by nobody"),
-            Ending::NotExecuted => assert!(!was_executed, "call {id} was executed after all"),
-            Ending::ResponseLost => assert!(was_executed, "call {id} was not executed after all"),
+            Ending::Answered => assert!(was_executed, "call {id}: answered but not executed"),
+            Ending::NotExecuted => assert!(!was_executed, "call {id}: NotExecuted but executed"),
+            Ending::ResponseLost => {
+                assert!(was_executed, "call {id}: ResponseLost but not executed")
+            }
             Ending::MaybeExecuted => {}
         }
         *counts.entry(*ending).or_default() += 1;

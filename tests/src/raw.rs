@@ -11,11 +11,12 @@ use erpc::{CallError, EndpointConfig, Transport};
 
 use erpc_test_tools::data::{digest, fill};
 
-/// Answered with the request itself.
+/// The response is the request.
 pub const ECHO: u32 = 1;
-/// Answered with the digest of the request: 8 bytes.
+/// The response is the digest of the request: 8 bytes.
 pub const DIGEST: u32 = 2;
-/// Answered with the bytes of the id and the length that the request says: 8 bytes each.
+/// The request is an id and a length, 8 bytes each. The response has this length and the bytes of
+/// the id.
 pub const PRODUCE: u32 = 3;
 
 /// Answers [`ECHO`], [`DIGEST`] and [`PRODUCE`].
@@ -34,10 +35,10 @@ impl<T: Transport> App<T> for Answers {
             ECHO => (body.len(), None),
             DIGEST => (8, None),
             PRODUCE => (word(8) as usize, Some(word(0))),
-            method => panic!("method {method} is none of ours"),
+            method => panic!("method {method} does not exist"),
         };
         let mut response =
-            cx.response_buffer(request.buffer, len).expect("memory for the response");
+            cx.response_buffer(request.buffer, len).expect("the response fits in memory");
         response.resize(len);
         match (request.method, produced) {
             (_, Some(id)) => fill(id, response.as_mut_slice()),
@@ -57,11 +58,11 @@ impl<T: Transport> App<T> for Answers {
         _: Result<Reply<'_>, CallError>,
         _: MsgBuf,
     ) {
-        panic!("the server has made no call, so none has token {token}");
+        panic!("the server makes no calls, but received a reply with token {token}");
     }
 }
 
-/// An endpoint that accepts sessions.
+/// An endpoint over `transport` that accepts sessions.
 ///
 /// # Panics
 /// If the configuration is wrong.
@@ -73,14 +74,14 @@ pub fn listening<T: Transport>(transport: T, config: EndpointConfig) -> Rpc<T> {
     rpc
 }
 
-/// A client whose replies go to a closure.
+/// A client that passes replies to a closure.
 #[derive(Debug)]
 pub struct Caller<F> {
-    /// What becomes of replies.
+    /// Called with each reply.
     pub on_reply: F,
-    /// Sessions that have opened.
+    /// Number of sessions that have opened.
     pub opened: usize,
-    /// Sessions that have ended, and why.
+    /// Sessions that have closed, with the cause.
     pub closed: Vec<(SessionId, Cause)>,
 }
 
@@ -97,7 +98,7 @@ where
     F: FnMut(&mut Context<'_, T>, u64, Result<Reply<'_>, CallError>, MsgBuf),
 {
     fn on_request(&mut self, _: &mut Context<'_, T>, request: Request<'_, T::Route>) {
-        panic!("a client was asked for method {}", request.method);
+        panic!("a client received a request for method {}", request.method);
     }
 
     fn on_reply(
@@ -118,7 +119,7 @@ where
     }
 }
 
-/// A request with the bytes that belong to `id`.
+/// A request of `len` bytes, with the bytes of `id`.
 ///
 /// # Panics
 /// If there is no memory for it.
@@ -129,7 +130,7 @@ pub fn request_of<T: Transport>(cx: &mut Context<'_, T>, id: u64, len: usize) ->
     request
 }
 
-/// The request for [`PRODUCE`].
+/// A request for [`PRODUCE`]: the response will have `len` bytes, those of `id`.
 ///
 /// # Panics
 /// If there is no memory for it.

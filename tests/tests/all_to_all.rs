@@ -1,5 +1,5 @@
-//! Three processes, two endpoints each, every endpoint a server and a client of every other: no error,
-//! no leak, a clean end.
+//! Three processes with two endpoints each. Each endpoint is a server, and a client of all
+//! endpoints. The test checks that there are no errors and no leaks, and that all sessions end.
 
 use erpc_test_tools::limit::{secs, within};
 use erpc_test_tools::process::Process;
@@ -9,7 +9,7 @@ const ENDPOINTS: usize = 2;
 const SECONDS: usize = 10;
 
 #[test]
-fn everybody_calls_everybody() {
+fn every_endpoint_calls_every_endpoint() {
     within(secs(90), || {
         let start = |n| {
             let arguments = [ENDPOINTS.to_string(), SECONDS.to_string()];
@@ -29,9 +29,9 @@ fn everybody_calls_everybody() {
         for process in &mut mesh {
             let calls: u64 = process.expect("DONE").parse().expect("a number of calls");
             eprintln!("{calls} calls");
-            assert!(calls > 1_000, "a process made {calls} calls only");
+            assert!(calls > 1_000, "a process made only {calls} calls");
         }
-        // Now that nobody calls any more.
+        // No endpoint makes calls any more.
         mesh.iter_mut().for_each(|process| process.say("DISCONNECT"));
         for process in &mesh {
             for _ in 0..ENDPOINTS {

@@ -1,4 +1,4 @@
-//! What calls cost the memory allocator, once everything is warm.
+//! Memory allocations of calls after a warm-up.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use erpc_tests::raw::{Answers, Caller, ECHO, listening, request_of};
 static ALLOCATOR: Counting = Counting;
 
 const SESSIONS: usize = 4;
-/// Calls under way: the windows of all sessions, and some that wait.
+/// Calls in flight: the windows of all sessions, and some that wait.
 const OUTSTANDING: u64 = 48;
 const WARM_UP: u64 = 20_000;
 const CALLS: u64 = 20_000;
@@ -36,7 +36,7 @@ fn raw_path<T: Transport>(client: T, server: T) {
     let mut answers = Answers::default();
     let peer = server.local_route();
     let sessions: Vec<SessionId> = (0..SESSIONS)
-        .map(|_| client.context().connect(peer).expect("there is room for sessions"))
+        .map(|_| client.context().connect(peer).expect("the endpoint has room for sessions"))
         .collect();
 
     let (done, next) = (Cell::new(0u64), Cell::new(0u64));
@@ -69,7 +69,7 @@ fn raw_path<T: Transport>(client: T, server: T) {
     let account = Account::new(0);
     account.charge(|| run(CALLS));
     assert_eq!(account.allocations(), 0, "allocations in {CALLS} calls, both sides");
-    assert_eq!(account.live_bytes(), 0, "bytes freed, too, would be a sign of allocations");
+    assert_eq!(account.live_bytes(), 0, "bytes freed in {CALLS} calls, both sides");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn raw_calls_through_memory_allocate_nothing() {
 #[test]
 fn raw_calls_over_udp_allocate_nothing() {
     within(secs(60), || {
-        let bind = || Udp::bind(&loopback()).expect("a socket");
+        let bind = || Udp::bind(&loopback()).expect("the socket opens");
         raw_path(bind(), bind());
     });
 }
@@ -92,17 +92,18 @@ fn raw_calls_over_udp_allocate_nothing() {
 fn typed_pair() -> (Endpoint, Endpoint, LabClient) {
     let endpoint = || {
         Endpoint::udp_with(&loopback(), EndpointConfig::new().min_rto(millis(500)))
-            .expect("an endpoint")
+            .expect("the endpoint opens")
     };
     let (server, client) = (endpoint(), endpoint());
     server.listen();
     assert!(server.serve(LabService::default().routes(), None));
-    let lab = LabClient::new(client.open(server.local_route().expect("outside of the loop")));
+    let route = server.local_route().expect("called outside of the loop");
+    let lab = LabClient::new(client.open(route));
     (server, client, lab)
 }
 
 #[test]
-fn typed_calls_allocate_for_the_callback_alone() {
+fn typed_calls_allocate_only_the_callback() {
     within(secs(60), || {
         let (server, client, lab) = typed_pair();
         let run = |calls: u64| {
@@ -122,18 +123,18 @@ fn typed_calls_allocate_for_the_callback_alone() {
         run(2_000);
         let account = Account::new(0);
         account.charge(|| run(CALLS));
-        // One is the flag's, the test's own.
+        // One allocation is that of the test's flag.
         let per_call = account.allocations() as f64 / CALLS as f64 - 1.0;
         eprintln!("{per_call} allocations per typed call with a callback, both sides");
         assert!(per_call <= 1.01, "{per_call} allocations per call");
     });
 }
 
-/// Allocations of an awaited call of `lab`, both sides.
+/// Number of allocations of an awaited call of `lab`, both sides together.
 fn awaited((server, client, lab): (Endpoint, Endpoint, LabClient)) -> f64 {
     let done = Rc::new(Cell::new(0));
     let count = Rc::clone(&done);
-    // One task for ever, so that its own making is not counted.
+    // The task never ends, so that the measurement does not include its creation.
     let _task = client.spawn(async move {
         for number in 0.. {
             assert_eq!(lab.count(CountRequest { number }).await, Ok(CountReply { number }));
@@ -165,7 +166,7 @@ fn typed_calls_that_are_awaited_allocate_nothing() {
 const NUMBERS: Method<u64, u64> = Method::new("test.Allocations/Numbers");
 const TAKEN: Method<u64, u64> = Method::new("test.Allocations/Taken");
 
-/// A service that streams, by hand.
+/// A service with streams, registered without generated code.
 struct Numbers;
 
 impl Numbers {
@@ -192,15 +193,15 @@ fn messages_of_streams_allocate_nothing() {
     within(secs(60), || {
         let endpoint = || {
             Endpoint::udp_with(&loopback(), EndpointConfig::new().min_rto(millis(500)))
-                .expect("an endpoint")
+                .expect("the endpoint opens")
         };
         let (server, client, service) = (endpoint(), endpoint(), Arc::new(Numbers));
         let mut routes = Routes::new();
-        routes.server_streaming(NUMBERS, &service, Numbers::numbers).expect("the first");
-        routes.client_streaming(TAKEN, &service, Numbers::taken).expect("the second");
+        routes.server_streaming(NUMBERS, &service, Numbers::numbers).expect("no collision");
+        routes.client_streaming(TAKEN, &service, Numbers::taken).expect("no collision");
         server.listen();
         assert!(server.serve(Arc::new(routes), None));
-        let session = client.open(server.local_route().expect("outside of the loop"));
+        let session = client.open(server.local_route().expect("called outside of the loop"));
         let [down, up] = [Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64))];
         let (received, own) = (Rc::clone(&down), session.clone());
         let _down = client.spawn(async move {
@@ -230,7 +231,7 @@ fn messages_of_streams_allocate_nothing() {
         account.charge(|| run(MESSAGES));
         let allocations = account.allocations();
         eprintln!("{allocations} allocations for {MESSAGES} messages each way, both sides");
-        // None per message, and few per batch: blocks of sizes that the pools have not seen.
+        // No allocations per message, and few per batch: blocks of sizes that are new to the pools.
         assert!(allocations <= MESSAGES / 1_000, "{allocations} allocations");
     });
 }
@@ -240,7 +241,7 @@ fn balanced_calls_with_a_deadline_allocate_nothing() {
     within(secs(60), || {
         for balance in [Balance::RoundRobin, Balance::LeastOutstanding, Balance::TwoChoices] {
             let (server, client, _) = typed_pair();
-            let route = server.local_route().expect("outside of the loop");
+            let route = server.local_route().expect("called outside of the loop");
             let channel = Channel::to(&client, vec![route]).balance(balance).sessions(3);
             let options = CallOptions::new().deadline(secs(50));
             let lab = LabClient::new(channel.options(options).build());
@@ -251,10 +252,10 @@ fn balanced_calls_with_a_deadline_allocate_nothing() {
 }
 
 #[test]
-fn the_allocator_counts() {
+fn the_counting_allocator_counts() {
     let account = Account::new(1);
     let boxed = account.charge(|| std::hint::black_box(vec![1u8; 1_000]));
     assert_eq!((account.allocations(), account.live_bytes()), (1, 1_000));
     drop(boxed);
-    assert_eq!((account.allocations(), account.live_bytes()), (1, 1_000), "outside of the account");
+    assert_eq!((account.allocations(), account.live_bytes()), (1, 1_000), "freed outside `charge`");
 }

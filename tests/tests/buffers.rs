@@ -1,8 +1,8 @@
-//! With the receive buffers that an unprivileged process gets on a machine that nobody has tuned,
-//! 212,992 bytes by the kernel's count, nothing overflows: senders stay within what receivers can hold.
+//! With default receive buffers (212,992 bytes by the kernel's count, the limit of an unprivileged
+//! process), nothing overflows: senders stay within the capacity of receivers.
 //!
-//! Retransmission timers are set far above what a busy machine can delay a thread by, so that a packet
-//! that is sent again was lost, and not just late.
+//! Retransmission timers are far above the delays of threads on a busy machine. So a retransmitted
+//! packet was lost, and not just late.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ fn serve(udp: UdpConfig) -> ServerHandle {
         .udp(udp)
         .config(config())
         .spawn("127.0.0.1:0")
-        .expect("it starts")
+        .expect("the server starts")
 }
 
 fn connect(endpoint: &Endpoint, server: SocketAddr) -> LabClient {
@@ -40,25 +40,25 @@ fn connect(endpoint: &Endpoint, server: SocketAddr) -> LabClient {
 }
 
 fn stats(endpoint: &Endpoint) -> EndpointStats {
-    endpoint.stats().expect("outside of the loop")
+    endpoint.stats().expect("called outside of the loop")
 }
 
-/// Both sides have lost nothing.
+/// Asserts that neither side lost packets.
 #[track_caller]
 fn nothing_was_lost(client: EndpointStats, server: EndpointStats) {
     for (side, stats) in [("client", client), ("server", server)] {
         assert_eq!(stats.transport.rx_overflow, 0, "the {side}'s buffer overflowed: {stats:?}");
         assert_eq!(stats.transport.tx_dropped, 0, "the {side}'s packets were refused: {stats:?}");
         let again = stats.protocol.retransmissions.packets() + stats.protocol.repeated_responses;
-        assert_eq!(again, 0, "the {side} sent packets again: {stats:?}");
-        // A busy machine may answer a handshake so late that it was asked again.
+        assert_eq!(again, 0, "the {side} retransmitted packets: {stats:?}");
+        // On a busy machine, the client may retransmit a handshake.
         let dropped =
             stats.protocol.dropped_in_all() - stats.protocol.dropped(DropReason::Handshake);
         assert_eq!(dropped, 0, "the {side} dropped packets: {stats:?}");
     }
 }
 
-/// Makes `calls` on the sessions in turn, all at once, and waits for the replies.
+/// Starts `calls` calls together, spread over the sessions, and waits for the replies.
 fn all_at_once(endpoint: &Endpoint, labs: &[LabClient], calls: u64, lengths: (usize, usize)) {
     let (there, back) = lengths;
     let done = Rc::new(Cell::new(0));
@@ -67,7 +67,7 @@ fn all_at_once(endpoint: &Endpoint, labs: &[LabClient], calls: u64, lengths: (us
         let done = Rc::clone(&done);
         labs[id as usize % labs.len()].work_with(request, move |reply| {
             let reply = reply.unwrap_or_else(|error| panic!("call {id}: {error}"));
-            assert!(reply == expected, "call {id} brings other bytes");
+            assert!(reply == expected, "call {id} has a wrong answer");
             done.set(done.get() + 1);
         });
     }
@@ -75,13 +75,13 @@ fn all_at_once(endpoint: &Endpoint, labs: &[LabClient], calls: u64, lengths: (us
 }
 
 #[test]
-fn the_buffers_are_what_everybody_gets() {
+fn the_receive_buffer_has_the_default_size() {
     let transport = Udp::bind(&loopback()).expect("a socket");
     assert_eq!(transport.recv_buffer(), 212_992);
 }
 
 #[test]
-fn requests_and_responses_of_8_mib() {
+fn messages_of_8_mib_overflow_no_buffer() {
     within(secs(60), || {
         for udp in [loopback(), loopback().max_datagram(1_472)] {
             let server = serve(udp.clone());
@@ -98,7 +98,7 @@ fn requests_and_responses_of_8_mib() {
 }
 
 #[test]
-fn a_thousand_sessions_of_one_endpoint() {
+fn a_thousand_sessions_of_one_endpoint_overflow_no_buffer() {
     within(secs(60), || {
         let server = serve(loopback());
         let endpoint = client(config());
@@ -111,7 +111,7 @@ fn a_thousand_sessions_of_one_endpoint() {
     });
 }
 
-/// Runs `load` on `clients` endpoints, each on a thread of its own with `sessions` sessions.
+/// Runs `load` on `clients` endpoints, each on its own thread and with `sessions` sessions.
 fn from_several_endpoints(
     udp: &UdpConfig,
     clients: usize,
@@ -120,7 +120,7 @@ fn from_several_endpoints(
 ) {
     let server = serve(udp.clone());
     let (address, load) = (server.local_addr(), Arc::new(load));
-    // All begin together, and nobody leaves before the server was asked.
+    // All clients start together, and none ends before the server's counters are read.
     let together = Arc::new(Barrier::new(clients + 1));
     let threads: Vec<_> = (0..clients)
         .map(|_| {
@@ -129,7 +129,8 @@ fn from_several_endpoints(
                 let endpoint = Endpoint::udp_with(&udp, config()).expect("a client endpoint");
                 let labs: Vec<_> = (0..sessions).map(|_| connect(&endpoint, address)).collect();
                 together.wait();
-                // Each that joined made the others' share smaller, of which they now hear.
+                // Each client that joined made the shares of the others smaller. Here they learn of
+                // it.
                 endpoint.run_for(millis(100));
                 load(&endpoint, &labs);
                 let stats = stats(&endpoint);
@@ -150,7 +151,7 @@ fn from_several_endpoints(
 }
 
 #[test]
-fn a_thousand_sessions_of_eight_endpoints() {
+fn a_thousand_sessions_of_eight_endpoints_overflow_no_buffer() {
     within(secs(60), || {
         from_several_endpoints(&loopback(), 8, 125, |endpoint, labs| {
             all_at_once(endpoint, labs, 1_000, (32, 32));
@@ -160,7 +161,7 @@ fn a_thousand_sessions_of_eight_endpoints() {
 }
 
 #[test]
-fn large_messages_of_eight_endpoints() {
+fn large_messages_of_eight_endpoints_overflow_no_buffer() {
     within(secs(60), || {
         for udp in [loopback().max_datagram(1_472), loopback()] {
             from_several_endpoints(&udp, 8, 2, |endpoint, labs| {

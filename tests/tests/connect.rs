@@ -1,4 +1,4 @@
-//! Getting together: with nobody, with somebody who is silent, with several, among noise.
+//! Connecting: without a server, with a silent peer, with several servers, and among noise.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -23,31 +23,32 @@ fn serve() -> ServerHandle {
         .udp(loopback())
         .threads(2)
         .spawn(ANY_PORT)
-        .expect("it starts")
+        .expect("the server starts")
 }
 
 fn counts(endpoint: &Endpoint, lab: &LabClient, number: u64) {
     assert_eq!(endpoint.block_on(lab.count(CountRequest { number })), Ok(CountReply { number }));
 }
 
-/// Tries to connect, which must fail after about `timeout`, naming the address.
+/// Asserts that connecting fails within `timeout` plus 1 s, with an error that names the address.
 #[track_caller]
 fn fails_within(endpoint: &Endpoint, address: SocketAddr, timeout: Duration) -> ConnectFailed {
     let begun = Instant::now();
-    let error = LabClient::connect(endpoint, address).expect_err("nobody answers there");
+    let error = LabClient::connect(endpoint, address).expect_err("no server answers");
     let took = begun.elapsed();
-    assert!(took < timeout + secs(1), "it took {took:?} to fail, {timeout:?} were allowed");
-    assert!(error.to_string().contains(&address.to_string()), "the address is missing in: {error}");
+    assert!(took < timeout + secs(1), "connecting failed after {took:?}, timeout {timeout:?}");
+    assert!(error.to_string().contains(&address.to_string()), "the error has no address: {error}");
     assert_eq!(error.address(), address.to_string());
     error
 }
 
 #[test]
-fn nobody_listens() {
+fn connecting_times_out_when_no_server_listens() {
     within(secs(30), || {
-        // A port that was just free.
-        let address =
-            UdpSocket::bind(ANY_PORT).and_then(|socket| socket.local_addr()).expect("a free port");
+        // A port that was free a moment ago.
+        let address = UdpSocket::bind(ANY_PORT)
+            .and_then(|socket| socket.local_addr())
+            .expect("a port is free");
         for (timeout, policy) in [(millis(100), IdlePolicy::Spin), (millis(400), IdlePolicy::Sleep)]
         {
             let endpoint = client(EndpointConfig::new().connect_timeout(timeout));
@@ -62,34 +63,35 @@ fn nobody_listens() {
 }
 
 #[test]
-fn packets_vanish() {
+fn connecting_times_out_when_the_peer_is_silent() {
     within(secs(30), || {
-        let silent = UdpSocket::bind(ANY_PORT).expect("a socket");
-        let address = silent.local_addr().expect("it has one");
+        let silent = UdpSocket::bind(ANY_PORT).expect("the socket opens");
+        let address = silent.local_addr().expect("the socket has an address");
         let timeout = millis(300);
         let endpoint = client(EndpointConfig::new().connect_timeout(timeout));
         let begun = Instant::now();
         let error = fails_within(&endpoint, address, timeout);
         assert!(
             begun.elapsed() >= timeout,
-            "packets that vanish look like a slow server until the end"
+            "connecting to a silent peer lasts for the whole timeout"
         );
         assert!(
             matches!(error.reason(), ConnectFailure::Handshake(ConnectError::Timeout)),
             "{error}"
         );
 
-        // It was asked several times, and less and less often.
-        silent.set_nonblocking(true).expect("a socket that does not block");
+        // The client sent several hellos, with growing intervals.
+        silent.set_nonblocking(true).expect("the socket becomes non-blocking");
         let mut packet = [0; 2_000];
-        // By this endpoint: another test may try the port, which it found free a moment ago.
-        let ours = endpoint.local_route().expect("outside of the loop").socket_addr().port();
+        // Counts only this endpoint's packets: another test may send to this port, which that test
+        // found free a moment ago.
+        let ours = endpoint.local_route().expect("called outside of the loop").socket_addr().port();
         let asked = std::iter::from_fn(|| silent.recv_from(&mut packet).ok())
             .filter(|(_, from)| from.port() == ours)
             .count();
-        assert!((2..=8).contains(&asked), "asked {asked} times");
+        assert!((2..=8).contains(&asked), "the client sent {asked} hellos");
 
-        // Calls that were made meanwhile end with the session.
+        // Calls made while the session opens end with it.
         let lab = LabClient::new(endpoint.open(address.into()));
         let calls: Vec<_> = (0..20).map(|number| lab.count(CountRequest { number })).collect();
         for reply in endpoint.block_on(join_all(calls)) {
@@ -99,17 +101,17 @@ fn packets_vanish() {
 }
 
 #[test]
-fn a_peer_that_is_no_server_says_so() {
+fn an_endpoint_that_does_not_listen_refuses_sessions() {
     within(secs(30), || {
         let (client_only, endpoint) =
             (client(EndpointConfig::new()), client(EndpointConfig::new()));
-        let address = client_only.local_route().expect("outside of the loop");
+        let address = client_only.local_route().expect("called outside of the loop");
         let connecting = endpoint.spawn(endpoint.connect_async(address));
         while !connecting.is_finished() {
             endpoint.run_once();
             client_only.run_once();
         }
-        let error = endpoint.block_on(connecting).expect_err("it does not serve");
+        let error = endpoint.block_on(connecting).expect_err("the peer does not listen");
         assert!(
             matches!(error.reason(), ConnectFailure::Handshake(ConnectError::NotListening)),
             "{error}"
@@ -118,29 +120,30 @@ fn a_peer_that_is_no_server_says_so() {
 }
 
 #[test]
-fn a_server_that_is_full_says_so_and_has_room_again() {
+fn a_full_server_refuses_sessions_until_one_closes() {
     within(secs(30), || {
         let config = EndpointConfig::new().max_sessions(2);
         let server =
             Server::builder().add_service(LabService::default()).udp(loopback()).config(config);
-        let server = server.spawn(ANY_PORT).expect("it starts");
+        let server = server.spawn(ANY_PORT).expect("the server starts");
         let endpoint = client(EndpointConfig::new());
         let connect = || endpoint.connect(server.local_addr());
-        let sessions = [connect().expect("one of two"), connect().expect("two of two")];
-        let error = connect().expect_err("there is no room for a third");
+        let sessions =
+            [connect().expect("session 1 of 2 opens"), connect().expect("session 2 of 2 opens")];
+        let error = connect().expect_err("the server has no room for a third session");
         assert!(matches!(error.reason(), ConnectFailure::Handshake(ConnectError::Full)), "{error}");
         for session in &sessions {
             counts(&endpoint, &LabClient::new(session.clone()), 1);
         }
         endpoint.block_on(sessions[0].disconnect());
-        let again = connect().expect("the place is free again");
+        let again = connect().expect("the server has room again");
         counts(&endpoint, &LabClient::new(again), 2);
 
-        // The client's own limit.
+        // The limit of the client itself.
         let server = serve();
         let small = client(EndpointConfig::new().max_sessions(1));
         let first = small.open(server.local_addr().into());
-        let error = small.connect(server.local_addr()).expect_err("one is all it may have");
+        let error = small.connect(server.local_addr()).expect_err("the client may have 1 session");
         assert!(
             matches!(error.reason(), ConnectFailure::Handshake(ConnectError::TooManySessions)),
             "{error}"
@@ -150,7 +153,7 @@ fn a_server_that_is_full_says_so_and_has_room_again() {
 }
 
 #[test]
-fn an_address_that_is_taken() {
+fn a_server_cannot_use_an_address_of_another_server() {
     within(secs(30), || {
         let first = serve();
         let taken = first.local_addr();
@@ -167,7 +170,7 @@ fn an_address_that_is_taken() {
         let endpoint = client(EndpointConfig::new());
         counts(
             &endpoint,
-            &LabClient::connect(&endpoint, taken).expect("the first is not disturbed"),
+            &LabClient::connect(&endpoint, taken).expect("the first server still answers"),
             1,
         );
         first.shutdown();
@@ -177,20 +180,22 @@ fn an_address_that_is_taken() {
 }
 
 #[test]
-fn several_servers_in_one_process() {
+fn one_process_has_several_servers() {
     within(secs(30), || {
         let servers: Vec<_> = (0..4).map(|_| serve()).collect();
         let endpoint = client(EndpointConfig::new());
         let labs: Vec<_> = servers
             .iter()
-            .map(|server| LabClient::connect(&endpoint, server.local_addr()).expect("each answers"))
+            .map(|server| {
+                LabClient::connect(&endpoint, server.local_addr()).expect("the server answers")
+            })
             .collect();
         for (at, lab) in labs.iter().enumerate() {
             let put = PutRequest { key: "which".into(), value: at.to_string().into() };
             assert_eq!(
                 endpoint.block_on(lab.put(put)),
                 Ok(PutReply { replaced: false }),
-                "each has its own store"
+                "each server has its own store"
             );
         }
         for (at, lab) in labs.iter().enumerate() {
@@ -201,7 +206,7 @@ fn several_servers_in_one_process() {
 }
 
 #[test]
-fn several_processes_on_one_host() {
+fn clients_use_several_server_processes_on_one_host() {
     within(secs(60), || {
         let start = |n| {
             Process::start(
@@ -217,7 +222,7 @@ fn several_processes_on_one_host() {
         for endpoint in &endpoints {
             let labs: Vec<_> = addresses
                 .iter()
-                .map(|address| LabClient::connect(endpoint, *address).expect("each answers"))
+                .map(|address| LabClient::connect(endpoint, *address).expect("the server answers"))
                 .collect();
             let calls =
                 (0..300).map(|number| labs[number as usize % 3].count(CountRequest { number }));
@@ -230,25 +235,26 @@ fn several_processes_on_one_host() {
     });
 }
 
-/// The connection ids and addresses of a session cannot be known here, but what a packet looks like can.
+/// A hello packet of a client, as a base for noise that looks like packets of erpc.
 fn a_real_hello() -> Vec<u8> {
-    let silent = UdpSocket::bind(ANY_PORT).expect("a socket");
-    silent.set_read_timeout(Some(secs(10))).expect("a time-out");
+    let silent = UdpSocket::bind(ANY_PORT).expect("the socket opens");
+    silent.set_read_timeout(Some(secs(10))).expect("the timeout is valid");
     let endpoint = client(EndpointConfig::new());
-    let _session = endpoint.open(silent.local_addr().expect("it has one").into());
+    let address = silent.local_addr().expect("the socket has an address");
+    let _session = endpoint.open(address.into());
     endpoint.run_for(millis(1));
     let mut packet = vec![0; 2_000];
-    let len = silent.recv(&mut packet).expect("the client says hello");
+    let len = silent.recv(&mut packet).expect("the client sends a hello");
     packet.truncate(len);
     packet
 }
 
 #[test]
-fn noise_at_a_servers_port_disturbs_nobody() {
+fn noise_at_a_servers_port_disturbs_no_session() {
     within(secs(60), || {
         let server = serve();
         let address = server.local_addr();
-        let noise = UdpSocket::bind(ANY_PORT).expect("a socket");
+        let noise = UdpSocket::bind(ANY_PORT).expect("the socket opens");
         let endpoint = client(EndpointConfig::new());
         let lab = LabClient::connect(&endpoint, address).expect("the server answers");
         let hello = a_real_hello();
@@ -256,7 +262,7 @@ fn noise_at_a_servers_port_disturbs_nobody() {
         let mut made = 0u64;
         for round in 0..20_000u64 {
             let mut packet = match random.below(5) {
-                // Whatever lengths there are, tiny ones often.
+                // All lengths, with many short ones.
                 0 => vec![0; random.below(40) as usize],
                 1 => vec![0; random.below(3_000) as usize],
                 2 if round % 50 == 0 => vec![0; 65_507],
@@ -264,7 +270,7 @@ fn noise_at_a_servers_port_disturbs_nobody() {
             };
             if packet.len() != hello.len() {
                 fill(round, &mut packet);
-                // Something that begins like one of ours goes further in.
+                // A packet that starts like a real one passes the first checks.
                 let like = random.below(24) as usize;
                 let like = like.min(packet.len());
                 packet[..like].copy_from_slice(&hello[..like]);
@@ -272,14 +278,14 @@ fn noise_at_a_servers_port_disturbs_nobody() {
                 let len = random.below(packet.len() as u64) as usize;
                 packet.truncate(len);
             }
-            // Sizes, kinds and numbers that lie.
+            // Changes some bytes of the header, such as sizes, kinds and numbers.
             for _ in 0..random.below(6) {
                 let at = random.below(64) as usize;
                 if let Some(byte) = packet.get_mut(at) {
                     *byte = random.word() as u8;
                 }
             }
-            // A full queue is no failure of the test.
+            // Sending fails if the queue is full, which is no failure of the test.
             made += u64::from(noise.send_to(&packet, address).is_ok());
             if round % 20 == 0 {
                 counts(&endpoint, &lab, round);
@@ -293,28 +299,28 @@ fn noise_at_a_servers_port_disturbs_nobody() {
         assert_eq!(stats.protocol.requests, 1_001, "noise makes no call");
         assert!(
             stats.protocol.dropped_in_all() > 1_000,
-            "it was seen and dropped: {:?}",
+            "the server received and dropped the noise: {:?}",
             stats.protocol
         );
         eprintln!("{made} packets of noise: {:?}", stats.protocol);
-        // What the noise was answered is not more than it was.
-        noise.set_nonblocking(true).expect("a socket that does not block");
+        // No answer to noise is longer than a hello.
+        noise.set_nonblocking(true).expect("the socket becomes non-blocking");
         let mut answer = [0; 2_000];
         while let Ok(len) = noise.recv(&mut answer) {
-            assert!(len <= hello.len(), "an answer of {len} bytes, to a stranger");
+            assert!(len <= hello.len(), "an answer to noise has {len} bytes");
         }
     });
 }
 
 #[test]
-fn noise_at_a_clients_port_disturbs_nobody() {
+fn noise_at_a_clients_port_disturbs_no_session() {
     within(secs(60), || {
         let server = serve();
         let endpoint = client(EndpointConfig::new());
         let session = endpoint.connect(server.local_addr()).expect("the server answers");
         let lab = LabClient::new(session.clone());
-        let address = endpoint.local_route().expect("outside of the loop").socket_addr();
-        let noise = UdpSocket::bind(ANY_PORT).expect("a socket");
+        let address = endpoint.local_route().expect("called outside of the loop").socket_addr();
+        let noise = UdpSocket::bind(ANY_PORT).expect("the socket opens");
         let mut random = Random::new(6);
         for round in 0..5_000 {
             let mut packet = vec![0; random.below(2_000) as usize];
@@ -329,17 +335,17 @@ fn noise_at_a_clients_port_disturbs_nobody() {
 }
 
 #[test]
-fn a_server_at_all_addresses_is_reached_at_one_that_it_does_not_answer_from() {
+fn a_client_reaches_a_wildcard_server_that_answers_from_another_address() {
     within(secs(30), || {
         let server = Server::builder()
             .add_service(LabService::default())
             .spawn("0.0.0.0:0")
-            .expect("it starts");
+            .expect("the server starts");
         let port = server.local_addr().port();
         let endpoint = client(EndpointConfig::new());
-        // The kernel answers from 127.0.0.1.
+        // The server's answers come from 127.0.0.1, which the kernel picks as their source.
         let lab = LabClient::connect(&endpoint, SocketAddr::from(([127, 0, 0, 2], port)))
-            .expect("it answers");
+            .expect("the server answers");
         counts(&endpoint, &lab, 7);
     });
 }

@@ -1,7 +1,7 @@
 //! A typed service over UDP, from the generated client to the handlers and back.
 //!
-//! Needs nothing but a loopback interface: no privileges, no tuned system, no folder to write to. Every
-//! socket has the receive buffer that anybody gets.
+//! Needs only a loopback interface: no privileges, no tuned system, no writable folder. All sockets
+//! have the default receive buffer.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use erpc_tests::lab::{LabService, client, loopback, work};
 use erpc_tests::proto::*;
 use prost::Message;
 
-/// The message limit unless configured.
+/// The default message limit in bytes.
 const LIMIT: usize = 8 << 20;
 
 fn serve_with(address: &str, config: EndpointConfig) -> ServerHandle {
@@ -48,7 +48,7 @@ fn status(error: CallError) -> (Code, String, Vec<u8>) {
     }
 }
 
-/// Everything that a small store does, against one server.
+/// Uses all methods of the store at one server.
 fn use_store(endpoint: &Endpoint, lab: &LabClient) {
     let missing = endpoint.block_on(lab.get(GetRequest { key: "a".into() }));
     assert_eq!(missing.map_err(status).unwrap_err().0, Code::NotFound);
@@ -89,16 +89,16 @@ fn a_store_is_used_over_ipv6() {
     }
     within(secs(60), || {
         let server = serve_with("[::1]:0", EndpointConfig::new());
-        let any_port: SocketAddr = "[::1]:0".parse().expect("an address");
+        let any_port: SocketAddr = "[::1]:0".parse().expect("the address is valid");
         let endpoint = Endpoint::udp_with(&loopback().address(any_port), EndpointConfig::new());
-        let endpoint = endpoint.expect("an endpoint on ::1");
+        let endpoint = endpoint.expect("the endpoint opens on ::1");
         let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
         use_store(&endpoint, &lab);
     });
 }
 
 #[test]
-fn an_endpoint_on_all_interfaces_speaks_both_families() {
+fn an_endpoint_on_all_interfaces_uses_ipv4_and_ipv6() {
     within(secs(60), || {
         let servers = [
             Some(serve()),
@@ -106,7 +106,7 @@ fn an_endpoint_on_all_interfaces_speaks_both_families() {
                 .is_ok()
                 .then(|| serve_with("[::1]:0", EndpointConfig::new())),
         ];
-        let endpoint = Endpoint::udp().expect("an endpoint on all interfaces");
+        let endpoint = Endpoint::udp().expect("the endpoint opens on all interfaces");
         for server in servers.iter().flatten() {
             let lab =
                 LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
@@ -119,7 +119,7 @@ fn an_endpoint_on_all_interfaces_speaks_both_families() {
 }
 
 #[test]
-fn sessions_are_spread_over_the_servers_threads_and_both_answer() {
+fn sessions_are_spread_over_the_servers_threads() {
     within(secs(60), || {
         let server = serve();
         let endpoint = client(EndpointConfig::new());
@@ -144,7 +144,7 @@ fn sessions_are_spread_over_the_servers_threads_and_both_answer() {
 
 #[test]
 fn messages_of_all_sizes_travel_both_ways() {
-    // What the body's own tag and length take of the message limit.
+    // The tag and the length of the body take 5 bytes of the message limit.
     let largest = LIMIT - 5;
     assert_eq!(EchoRequest { body: Bytes::from(vec![1; largest]) }.encoded_len(), LIMIT);
     within(secs(100), move || {
@@ -153,19 +153,19 @@ fn messages_of_all_sizes_travel_both_ways() {
         let around = |edge: usize| [edge - 1, edge, edge + 1];
         let mut sizes =
             vec![0, 1, 2, 31, 32, 33, 10_000, 100_000, 1 << 20, LIMIT / 2, largest - 1, largest];
-        // Where responses and requests become two packets, and two become three, whatever the headers.
+        // Sizes at which messages need one packet more, for different packet sizes and headers.
         sizes.extend([1_024, 1_472, 4_096, 65_507, 2 * 65_507].into_iter().flat_map(around));
         sizes.extend((65_400..65_540).step_by(7));
         for (id, len) in (0..).zip(sizes) {
             let body = bytes_of(id, len);
             let reply = endpoint.block_on(lab.echo(EchoRequest { body: body.clone() }));
-            assert!(reply.is_ok_and(|reply| reply.body == body), "{len} bytes there and back");
+            assert!(reply.is_ok_and(|reply| reply.body == body), "echo of {len} bytes");
         }
-        // Most of the way in one direction.
+        // Nearly all bytes are in the request, or in the response.
         for (id, there, back) in [(1_000, largest - 100, 0), (1_001, 0, largest - 100)] {
             let (request, expected) = work(id, there, back);
-            let reply = endpoint.block_on(lab.work(request)).expect("the work is done");
-            assert!(reply == expected, "{there} bytes there, {back} back");
+            let reply = endpoint.block_on(lab.work(request)).expect("the call succeeds");
+            assert!(reply == expected, "request of {there} bytes, response of {back} bytes");
         }
     });
 }
@@ -194,7 +194,7 @@ fn large_and_small_calls_share_a_session() {
 }
 
 #[test]
-fn a_message_above_the_limit_is_refused_where_it_is_known() {
+fn a_message_above_the_limit_is_refused() {
     within(secs(60), || {
         let mib = 1 << 20;
         let server = serve_with("127.0.0.1:0", EndpointConfig::new().max_message(mib as u32));
@@ -202,10 +202,10 @@ fn a_message_above_the_limit_is_refused_where_it_is_known() {
         let too_large = EchoRequest { body: Bytes::from(vec![7; mib]) };
         let size = too_large.encoded_len();
 
-        // The server's limit is known once the session is open.
+        // The client knows the server's limit once the session is open.
         let error = endpoint.block_on(lab.echo(&too_large)).expect_err("the request is too large");
         assert_eq!(error, CallError::Rejected(RejectReason::TooLarge { size, limit: mib }));
-        // Before, the call waits until it is known.
+        // While the session opens, the call waits for the limit.
         let opening = LabClient::new(endpoint.open(server.local_addr().into()));
         let (early, small) = (opening.echo(&too_large), opening.count(CountRequest { number: 1 }));
         let error = endpoint.block_on(early).expect_err("the request is too large");
@@ -213,17 +213,17 @@ fn a_message_above_the_limit_is_refused_where_it_is_known() {
         assert_eq!(
             endpoint.block_on(small),
             Ok(CountReply { number: 1 }),
-            "others are not affected"
+            "other calls are not affected"
         );
-        // Nor can this side take more than its own limit.
+        // A response above the client's own limit fails, too.
         let (small, lab) = connect_with(&server, EndpointConfig::new().max_message(10_000));
         let (request, _) = work(1, 0, 10_000);
         let error = small.block_on(lab.work(request)).expect_err("the response is too large");
         let (code, message, _) = status(error);
         assert_eq!(code, Code::OutOfRange);
-        assert!(message.contains("10000"), "the limit is named: {message}");
+        assert!(message.contains("10000"), "the message names the limit: {message}");
         let (request, reply) = work(2, 5_000, 9_900);
-        assert_eq!(small.block_on(lab.work(request)), Ok(reply), "the session lives on");
+        assert_eq!(small.block_on(lab.work(request)), Ok(reply), "the session still works");
     });
 }
 
@@ -233,18 +233,18 @@ fn calls_complete_out_of_order() {
         let server = serve();
         let (endpoint, lab) = connect(&server);
         let waiting: Vec<_> = (0..7).map(|key| lab.r#await(AwaitRequest { key })).collect();
-        // One slot of eight is left; everybody else passes the seven.
+        // One slot of eight is free. Other calls complete while the seven wait.
         for number in 0..100 {
             assert_eq!(
                 endpoint.block_on(lab.count(CountRequest { number })),
                 Ok(CountReply { number })
             );
         }
-        assert!(waiting.iter().all(|call| !call.is_ready()), "nobody has released them");
+        assert!(waiting.iter().all(|call| !call.is_ready()), "calls wait until they are released");
         let order = Rc::new(RefCell::new(Vec::new()));
         for (key, call) in waiting.into_iter().enumerate() {
             let order = Rc::clone(&order);
-            // The task says when its call has ended.
+            // The task records when its call has ended.
             endpoint.spawn(async move {
                 assert_eq!(call.await, Ok(AwaitReply {}));
                 order.borrow_mut().push(key);
@@ -261,7 +261,7 @@ fn calls_complete_out_of_order() {
 }
 
 #[test]
-fn a_worker_does_not_hold_up_the_loop() {
+fn a_worker_does_not_block_the_loop() {
     within(secs(60), || {
         let server = serve();
         let (endpoint, lab) = connect(&server);
@@ -275,12 +275,12 @@ fn a_worker_does_not_hold_up_the_loop() {
             counted += 1;
         }
         assert_eq!(endpoint.block_on(napping), Ok(NapReply {}));
-        assert!(counted > 10, "{counted} small calls in half a second beside a slow one");
+        assert!(counted > 10, "{counted} small calls in 500 ms during a slow call");
     });
 }
 
 #[test]
-fn a_handler_asks_another_server_and_answers_later() {
+fn a_handler_calls_another_server_and_answers_later() {
     within(secs(60), || {
         let (front, back) = (serve(), serve());
         let (endpoint, lab) = connect(&front);
@@ -299,12 +299,12 @@ fn a_handler_asks_another_server_and_answers_later() {
             assert_eq!(reply, Ok(ForwardReply { body: bytes_of(9, n) }));
         }
         let asked: u64 = back.endpoint_stats().iter().map(|stats| stats.protocol.requests).sum();
-        assert_eq!(asked, 106, "each call led to one");
+        assert_eq!(asked, 106, "each call leads to one call of the other server");
     });
 }
 
 #[test]
-fn callbacks_bring_replies_and_make_further_calls() {
+fn callbacks_receive_replies_and_make_further_calls() {
     within(secs(60), || {
         let server = serve();
         let (endpoint, lab) = connect(&server);
@@ -325,7 +325,7 @@ fn callbacks_bring_replies_and_make_further_calls() {
 }
 
 #[test]
-fn failures_arrive_as_the_handler_said_them() {
+fn the_status_of_a_handler_arrives_unchanged() {
     within(secs(60), || {
         let server = serve();
         let (endpoint, lab) = connect(&server);
@@ -339,17 +339,17 @@ fn failures_arrive_as_the_handler_said_them() {
             for call in
                 [lab.fail(fail(code, "no, thanks")), lab.fail_slowly(fail(code, "no, thanks"))]
             {
-                let error = endpoint.block_on(call).expect_err("it was told to fail");
+                let error = endpoint.block_on(call).expect_err("the request asks for a failure");
                 assert_eq!(
                     status(error),
                     (code, "no, thanks".to_owned(), b"\x00\xff details".to_vec())
                 );
             }
         }
-        let panics = FailRequest { panic: true, ..fail(Code::Unknown, "as the test wants it") };
+        let panics = FailRequest { panic: true, ..fail(Code::Unknown, "requested by the test") };
         for call in [lab.fail(&panics), lab.fail_slowly(&panics)] {
             assert_eq!(
-                status(endpoint.block_on(call).expect_err("it was told to panic")).0,
+                status(endpoint.block_on(call).expect_err("the request asks for a panic")).0,
                 Code::Internal
             );
         }
@@ -359,17 +359,17 @@ fn failures_arrive_as_the_handler_said_them() {
         assert_eq!(
             endpoint.block_on(lab.count(CountRequest { number: 1 })),
             Ok(CountReply { number: 1 }),
-            "it lives on"
+            "the session still works"
         );
     });
 }
 
 #[test]
-fn what_is_not_a_message_is_refused_by_the_server() {
+fn a_message_of_another_type_is_refused() {
     within(secs(60), || {
         let server = serve();
         let (endpoint, lab) = connect(&server);
-        // Field 1 of an echo is bytes, of a count a number.
+        // Field 1 of an echo request is bytes, field 1 of a count request is a number.
         let confused = Method::<EchoRequest, CountReply>::new("test.v1.Lab/Count");
         let request = EchoRequest { body: bytes_of(1, 20) };
         let error = endpoint
@@ -383,7 +383,7 @@ fn what_is_not_a_message_is_refused_by_the_server() {
 }
 
 #[test]
-fn a_disconnect_waits_for_the_calls_that_were_made() {
+fn a_disconnect_waits_for_earlier_calls() {
     within(secs(60), || {
         let server = serve();
         let endpoint = client(EndpointConfig::new());
@@ -396,8 +396,8 @@ fn a_disconnect_waits_for_the_calls_that_were_made() {
         for (id, reply) in (0..).zip(endpoint.block_on(join_all(calls))) {
             assert_eq!(reply, Ok(work(id, 1_000, 2_000).1));
         }
-        let late = endpoint.block_on(late).expect_err("it came after the disconnect");
+        let late = endpoint.block_on(late).expect_err("the call was made after the disconnect");
         assert!(matches!(late, CallError::Rejected(_) | CallError::NotExecuted(_)), "{late:?}");
-        assert_eq!(server.stats().server_sessions, 0, "the server was told");
+        assert_eq!(server.stats().server_sessions, 0, "the server has closed the session");
     });
 }

@@ -1,4 +1,4 @@
-//! Messages of 256 MiB, once the limit is raised.
+//! Messages of 256 MiB, with a raised message limit.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use erpc_tests::lab::loopback;
 use erpc_tests::raw::{Answers, Caller, DIGEST, PRODUCE, listening, produce_request, request_of};
 
 const SIZE: usize = 256 << 20;
-/// What may be left in a pool afterwards: the buffers that a message grew through, kept for reuse. Those
-/// of more than 32 MiB are not kept.
+/// Most bytes that a pool may keep after the calls. While a message grows, it moves to larger
+/// buffers; the pool keeps the former ones for reuse, except those of more than 32 MiB.
 const LITTLE: usize = 64 << 20;
 
 fn config() -> EndpointConfig {
@@ -24,7 +24,7 @@ fn config() -> EndpointConfig {
 }
 
 fn transport() -> Udp {
-    Udp::bind(&loopback()).expect("a socket")
+    Udp::bind(&loopback()).expect("the socket opens")
 }
 
 fn memory(pool: PoolStats) -> usize {
@@ -32,7 +32,7 @@ fn memory(pool: PoolStats) -> usize {
 }
 
 #[test]
-fn a_request_and_a_response_of_256_mib() {
+fn a_request_and_a_response_of_256_mib_arrive() {
     within(secs(120), || {
         let stop = Arc::new(AtomicBool::new(false));
         let (send, listens) = channel();
@@ -41,7 +41,7 @@ fn a_request_and_a_response_of_256_mib() {
             thread::spawn(move || {
                 let mut rpc = listening(transport(), config());
                 let mut answers = Answers::default();
-                send.send(rpc.local_route()).expect("the test waits");
+                send.send(rpc.local_route()).expect("the test receives the address");
                 while !stop.load(Ordering::Acquire) {
                     if rpc.run_once(&mut answers) == 0 {
                         rpc.wait(Some(millis(10)));
@@ -61,7 +61,7 @@ fn a_request_and_a_response_of_256_mib() {
                 cx.recycle(request);
                 let body = reply.expect("the call succeeds").body;
                 let bytes = body.as_slice();
-                // The digest of a digest would hide what it is.
+                // A response of 8 bytes is a digest already.
                 let digest = if bytes.len() == 8 {
                     u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
                 } else {
@@ -94,19 +94,19 @@ fn a_request_and_a_response_of_256_mib() {
         let request = produce_request(&mut cx, 77, SIZE);
         cx.call(session, NewCall::new(PRODUCE, request, 1)).expect("the call is accepted");
         eprintln!(
-            "a response of 256 MiB: {:.0} MiB/s, making it included",
+            "a response of 256 MiB: {:.0} MiB/s, including the time to fill it",
             per_second(wait_for(&mut client, 2))
         );
         assert_eq!(*replies.borrow(), [(8, of_request), (SIZE, of_request)]);
 
-        // One byte more is too much, and is known to be so at once.
+        // The client rejects a request of one byte more immediately.
         let mut cx = client.context();
         let request = request_of(&mut cx, 78, SIZE + 1);
         let rejected =
-            cx.call(session, NewCall::new(DIGEST, request, 2)).expect_err("it is above the limit");
+            cx.call(session, NewCall::new(DIGEST, request, 2)).expect_err("above the limit");
         cx.recycle(rejected.request);
 
-        // The server keeps the response until it is told that it has arrived, shortly after.
+        // The server keeps the response until the client has acknowledged it, which happens soon.
         let patience = Instant::now() + secs(1);
         while Instant::now() < patience {
             client.run_once(&mut Caller::new(
@@ -116,7 +116,7 @@ fn a_request_and_a_response_of_256_mib() {
         }
         let at_client = client.stats().pool;
         assert!(memory(at_client) < LITTLE, "the client keeps memory: {at_client:?}");
-        assert_eq!(at_client.in_use, 0, "the client has lost track of buffers");
+        assert_eq!(at_client.in_use, 0, "the client leaks buffers");
         stop.store(true, Ordering::Release);
         let at_server = server.join().expect("the server does not panic").pool;
         assert!(memory(at_server) < LITTLE, "the server keeps memory: {at_server:?}");

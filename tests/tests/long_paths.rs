@@ -1,8 +1,10 @@
-//! Long paths carry in reality what they carry in simulation: a client and a server over the kernel's UDP, in two network
-//! namespaces with a slow and long cable between them, and the same endpoints in the simulated network.
+//! Compares the throughput of long paths in reality and in simulation. In reality, a client and a
+//! server use the kernel's UDP in two network namespaces, with a slow and long cable between them.
+//! In simulation, the same endpoints use the simulated network.
 //!
-//! A program of its own, so that no other test needs the cores meanwhile. Takes root and iproute2; where they are
-//! missing, or the cores are busy all the same, it says so and does nothing else, unless `ERPC_REQUIRE_NAMESPACES` is set.
+//! The only test of its binary, so that other tests do not use the cores at the same time. It needs
+//! root and iproute2. Without them, or if the cores are busy, the test prints the reason and is
+//! skipped. If `ERPC_REQUIRE_NAMESPACES` is set, it fails instead.
 
 use std::time::{Duration, Instant};
 
@@ -13,30 +15,36 @@ use erpc_test_tools::limit::{millis, secs};
 use erpc_test_tools::netns::skip;
 use erpc_tests::incast::{Distant, DistantReport, LongPath};
 
-/// How far the two may be apart.
+/// Largest relative difference between reality and simulation.
 const APART: f64 = 0.15;
-/// A loop that is away from its core for longer measures others, and one that always has something to do measures itself.
+/// Largest fraction of the time that other work may keep a loop from its core. Above it, the
+/// measurement shows the machine's other load.
 const AWAY: f64 = 0.005;
+/// Largest fraction of the time in which a loop may have work. Above it, the core limits the
+/// throughput.
 const BUSY: f64 = 0.95;
-/// How often a path is measured until it carries what it should, and after what time no more.
+/// Most measurements of a path.
 const TRIES: usize = 4;
+/// Time since the start of the test after which no further measurement starts.
 const LONGEST: Duration = secs(25);
-/// So often it must carry less, or more, while nothing disturbs it, to be wrong: loops lose their cores for moments that are too
-/// short to be noticed, and too long for round trips.
+/// Number of undisturbed measurements with a wrong throughput after which the test fails. One is
+/// not enough: a loop may lose its core for a time that is too short to be noticed, but too long
+/// for round trips.
 const WRONG: usize = 2;
-/// What kernel UDP adds to a round trip at most, as its transport says.
+/// Most time that kernel UDP adds to a round trip, as stated by its transport.
 const HOST_DELAY: Duration = Duration::from_micros(200);
 
-/// A path, and what it is called.
+/// A path and its name.
 struct Row {
     name: &'static str,
     mbps: u64,
     rtt: Duration,
-    /// Bytes of a packet. A router in user space keeps up with few packets.
+    /// Bytes of a packet. Fast paths have large packets, because the router in user space is slow
+    /// per packet.
     mtu: usize,
 }
 
-/// The quick ones first.
+/// The paths, those with the shortest measurements first.
 const ROWS: [Row; 4] = [
     Row { name: "200 Mb/s, 1 ms", mbps: 200, rtt: millis(1), mtu: 1_500 },
     Row { name: "1 Gb/s, 1 ms", mbps: 1_000, rtt: millis(1), mtu: 9_000 },
@@ -45,7 +53,7 @@ const ROWS: [Row; 4] = [
 ];
 
 impl Row {
-    /// What the path carries in simulation, in Gb/s, with as much memory for what is received.
+    /// Throughput of the path in simulation, in Gb/s, with a receive queue of the same capacity.
     fn simulated(&self, datagram: u64, receive_queue: u32) -> f64 {
         let path = Paths {
             knows_rate: false,
@@ -58,14 +66,16 @@ impl Row {
         paths::run(&path).gbps
     }
 
+    /// Measures the path until its throughput is that of the simulation.
+    ///
     /// # Errors
-    /// Why it says nothing here.
+    /// The reason why this machine allows no conclusion.
     fn confirm(&self, start: Instant) -> Result<(), String> {
         let net = LongPath::new(self.mbps, self.rtt, self.mtu)?;
-        // As in simulation, but long enough for a look at the clock now and then.
+        // The times of the simulation, but at least 500 ms of measurement.
         let distant = Distant { warm_up: self.rtt * 200, time: (self.rtt * 100).max(millis(500)) };
         let (mut simulated, mut wrong) = (None, 0);
-        let mut reason = "there was no time left for it";
+        let mut reason = "no time is left for this path";
         for _ in 0..TRIES {
             if start.elapsed() > LONGEST {
                 break;
@@ -84,28 +94,28 @@ impl Row {
             reason = disturbance(&report).unwrap_or_else(|| {
                 wrong += 1;
                 assert!(wrong < WRONG, "{said}");
-                "something else needed the cores, or the path is wrong: it was measured once"
+                "one measurement was wrong, because of other load or of the path"
             });
         }
         Err(reason.into())
     }
 }
 
-/// What disturbed the measurement, if anything did.
+/// The disturbance of the measurement. `None` if there was none.
 fn disturbance(report: &DistantReport) -> Option<&'static str> {
     if report.away > AWAY {
-        return Some("something else needs the cores");
+        return Some("other load uses the cores");
     }
-    (report.busy > BUSY).then_some("a core is too slow for it")
+    (report.busy > BUSY).then_some("a core is too slow for this path")
 }
 
-/// One after the other, for each needs the cores.
+/// The paths are measured in sequence, because each needs the cores.
 #[test]
-fn long_paths_carry_what_they_carry_in_simulation() {
+fn long_paths_have_the_throughput_of_the_simulation() {
     let start = Instant::now();
     for row in &ROWS {
         if let Err(reason) = row.confirm(start) {
-            let test = format!("long_paths_carry_what_they_carry_in_simulation, {}", row.name);
+            let test = format!("long_paths_have_the_throughput_of_the_simulation, {}", row.name);
             skip(&test, &reason);
         }
     }

@@ -1,5 +1,5 @@
-//! One packet in ten is lost on its way there, one in ten on its way back: every call ends once, with
-//! the right bytes, and was executed once.
+//! One packet in ten is lost in each direction. Every call ends once with the right bytes, and was
+//! executed once.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,16 +20,18 @@ type Lossy = Faulty<Udp>;
 
 const CALLS: usize = 10_000;
 
-/// A datagram that fits an Ethernet frame: 1,500 bytes less IPv4 and UDP headers.
+/// Bytes of a datagram that fits an Ethernet frame: 1,500 minus the headers of IPv4 and UDP.
 const ETHERNET: usize = 1_472;
-/// The largest that a loopback interface carries.
+/// Bytes of the largest datagram over loopback.
 const LOOPBACK: usize = 65_507;
 
-/// Mostly small, some of several packets at either datagram size, a few of up to a MiB.
+/// Most messages are small, some need several packets at either datagram size, a few have up to 1
+/// MiB.
 const LENGTHS: Lengths =
     &[(100, 1), (700, 200), (170, 4_000), (20, 40_000), (6, 160_000), (4, 1 << 20)];
 
-/// A server on a thread of its own whose packets are not lost, but those of its clients are.
+/// A server on its own thread. Its transport loses no packets; that of its clients loses packets of
+/// both directions.
 struct Server {
     address: SocketAddr,
     executed: Arc<Mutex<Vec<u64>>>,
@@ -45,22 +47,22 @@ impl Server {
         let (send, started) = channel();
         let (note, stopped) = (Arc::clone(&executed), Arc::clone(&stop));
         let thread = thread::spawn(move || {
-            let endpoint =
-                Endpoint::udp_with(&udp, EndpointConfig::new()).expect("the server's endpoint");
-            let lab = LabService::new(move |id| note.lock().expect("no panic").push(id));
+            let endpoint = Endpoint::udp_with(&udp, EndpointConfig::new())
+                .expect("the server's endpoint opens");
+            let lab = LabService::new(move |id| note.lock().expect("no thread panicked").push(id));
             endpoint.listen();
             assert!(endpoint.serve(lab.routes(), None));
-            let address = endpoint.local_route().expect("outside of the loop").socket_addr();
-            send.send((address, endpoint.handle())).expect("the test waits");
+            let address = endpoint.local_route().expect("called outside of the loop").socket_addr();
+            send.send((address, endpoint.handle())).expect("the test receives the address");
             endpoint.run_until(|| stopped.load(Ordering::Acquire));
         });
         let (address, handle) = started.recv().expect("the server starts");
         Self { address, executed, handle, stop, thread: Some(thread) }
     }
 
-    /// The calls that were executed, each as often as it was.
+    /// The ids of all executions, in order. A call executed twice is in it twice.
     fn executed(&self) -> Vec<u64> {
-        self.executed.lock().expect("no panic").clone()
+        self.executed.lock().expect("no thread panicked").clone()
     }
 }
 
@@ -75,7 +77,7 @@ impl Drop for Server {
 
 fn lossy(udp: &UdpConfig, seed: u64) -> (Lossy, FaultHandle) {
     let plan = FaultPlan::new(seed).both(Faults::none().drop(0.1));
-    let transport = Faulty::new(Udp::bind(udp).expect("the client's socket"), plan);
+    let transport = Faulty::new(Udp::bind(udp).expect("the client's socket opens"), plan);
     let handle = transport.handle();
     (transport, handle)
 }
@@ -84,11 +86,12 @@ fn every_call_ends_once(datagram: usize, seed: u64) {
     let udp = loopback().max_datagram(datagram);
     let server = Server::start(udp.clone());
     let (transport, faults) = lossy(&udp, seed);
-    let endpoint = Endpoint::new(transport, EndpointConfig::new()).expect("the client's endpoint");
+    let endpoint =
+        Endpoint::new(transport, EndpointConfig::new()).expect("the client's endpoint opens");
     let load = Load::new(LENGTHS);
     let began = Instant::now();
     Load::start(&load, || {
-        LabClient::connect(&endpoint, server.address).expect("a session opens in spite of losses")
+        LabClient::connect(&endpoint, server.address).expect("a session opens despite losses")
     });
     load.run(&endpoint, CALLS);
     load.drain(&endpoint, secs(20));
@@ -97,9 +100,9 @@ fn every_call_ends_once(datagram: usize, seed: u64) {
     let counts = judge(&server.executed(), &load.endings());
     assert_eq!(counts, HashMap::from([(Ending::Answered, load.made() as usize)]));
 
-    let (faults, stats) = (faults.stats(), endpoint.stats().expect("outside of the loop"));
+    let (faults, stats) = (faults.stats(), endpoint.stats().expect("called outside of the loop"));
     eprintln!(
-        "datagrams of {datagram}: {took:?}, lost {} of {} sent and {} received; {} sent again, {} of them probes",
+        "datagrams of {datagram}: {took:?}, lost {} of {} sent and {} received; {} retransmitted, {} of them probes",
         faults.tx.dropped,
         stats.transport.tx_packets,
         faults.rx.dropped,
@@ -107,16 +110,16 @@ fn every_call_ends_once(datagram: usize, seed: u64) {
         stats.protocol.retransmissions.probes
     );
     for (direction, lost, passed) in [
-        ("there", faults.tx.dropped, stats.transport.tx_packets),
-        ("back", faults.rx.dropped, stats.protocol.rx_packets),
+        ("sending", faults.tx.dropped, stats.transport.tx_packets),
+        ("receiving", faults.rx.dropped, stats.protocol.rx_packets),
     ] {
         let share = lost as f64 / (lost + passed) as f64;
         assert!(
             (0.08..0.12).contains(&share),
-            "a tenth is lost on the way {direction}, not {share:.3}"
+            "the client loses {share:.3} of the packets when {direction}, expected 0.1"
         );
     }
-    assert!(stats.protocol.retransmissions.packets() > 500, "what was lost was sent again");
+    assert!(stats.protocol.retransmissions.packets() > 500, "lost packets are retransmitted");
     assert_eq!(
         (stats.protocol.calls, stats.protocol.responses, stats.protocol.failures),
         (load.made(), load.made(), 0)
@@ -124,11 +127,11 @@ fn every_call_ends_once(datagram: usize, seed: u64) {
 }
 
 #[test]
-fn a_tenth_lost_each_way_at_ethernets_datagram_size() {
+fn calls_survive_a_tenth_lost_with_datagrams_of_ethernets_size() {
     within(secs(120), || every_call_ends_once(ETHERNET, 11));
 }
 
 #[test]
-fn a_tenth_lost_each_way_at_loopbacks_datagram_size() {
+fn calls_survive_a_tenth_lost_with_datagrams_of_loopbacks_size() {
     within(secs(120), || every_call_ends_once(LOOPBACK, 12));
 }

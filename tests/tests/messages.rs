@@ -1,4 +1,4 @@
-//! Whatever is sent arrives as it was, and whatever else arrives is an error with a type.
+//! Every message arrives unchanged, and bytes that are no message lead to a typed error.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Mirror for MirrorService {
     }
 }
 
-/// Bytes as they are: how one side sends what the other takes for a message.
+/// A codec of plain bytes, with which one side sends any bytes in place of a message.
 enum Raw {}
 
 impl Codec<Bytes> for Raw {
@@ -87,7 +87,7 @@ impl Codec<Bytes> for Raw {
 
 const ECHO: &str = "test.kinds.Echo/Echo";
 
-/// Answers with the request's bytes, so that its caller decides what the response is.
+/// Answers with the bytes of the request, so that the caller chooses the bytes of the response.
 struct Echo;
 
 impl Echo {
@@ -121,13 +121,13 @@ impl Pair {
         Self { endpoint, session, mirror, _server: server }
     }
 
-    /// What the server answers to a request of these bytes.
+    /// Calls a method with a request of these bytes. Returns the bytes of the response.
     fn ask(&self, full_name: &'static str, request: &[u8]) -> Result<Bytes, CallError> {
         let method = Method::<Bytes, Bytes, Raw>::new(full_name);
         self.endpoint.block_on(self.session.call(&method, &Bytes::copy_from_slice(request)))
     }
 
-    /// What a client makes of a response of these bytes.
+    /// Makes a call whose response has these bytes. Returns the message that the client decodes.
     fn answer<M: 'static, C: Codec<M>>(
         &self,
         _: &Method<impl Sized, M, impl Sized, C>,
@@ -138,13 +138,13 @@ impl Pair {
     }
 }
 
-/// `check` of `cases` values of the strategy.
+/// Runs `check` on `cases` values of the strategy.
 fn hold<S: Strategy>(
     cases: u32,
     strategy: &S,
     check: impl Fn(S::Value) -> Result<(), TestCaseError>,
 ) {
-    // A failure prints its smallest example; nothing is kept in files.
+    // A failure prints its smallest example, and no files are written.
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     TestRunner::new(config).run(strategy, check).unwrap_or_else(|error| panic!("{error}"));
 }
@@ -215,13 +215,13 @@ fn letter() -> impl Strategy<Value = Letter> {
 fn stamped() -> impl Strategy<Value = Stamped> {
     let fields = (any::<u64>(), any::<f64>(), any::<bool>(), -1..2, any::<[u8; 7]>());
     fields.prop_map(|(number, weight, urgent, colour, seal)| {
-        let colour = proto::Colour::try_from(colour).expect("a colour");
+        let colour = proto::Colour::try_from(colour).expect("the number is a colour");
         let stamped = Stamped::new().with_number(number).with_weight(weight).with_urgent(urgent);
         stamped.with_colour(colour).with_seal(seal)
     })
 }
 
-/// What can happen to bytes.
+/// A damage to the bytes of a message.
 #[derive(Clone, Debug)]
 enum Damage {
     Cut(prop::sample::Index),
@@ -257,7 +257,8 @@ fn harmed(mut bytes: Vec<u8>, harm: &Damage) -> Vec<u8> {
     bytes
 }
 
-/// The answer is the message that the bytes are, or says that they are none.
+/// Asserts that the answer is the message `understood`, or `INVALID_ARGUMENT` if the bytes are no
+/// message.
 fn as_understood(
     answer: Result<Bytes, CallError>,
     understood: Option<Vec<u8>>,
@@ -273,7 +274,7 @@ fn as_understood(
 }
 
 #[test]
-fn every_message_arrives_as_it_was_sent() {
+fn every_message_arrives_unchanged() {
     within(secs(60), || {
         let pair = Pair::new();
         hold(64, &kinds(), |sent| {
@@ -283,7 +284,7 @@ fn every_message_arrives_as_it_was_sent() {
                 [mirror.reflect(&sent), mirror.reflect_slowly(&sent), mirror.reflect_later(&sent)]
             {
                 let got = endpoint.block_on(call).map(|message| message.encode_to_vec());
-                // As bytes, because not every number equals itself.
+                // Compares bytes, because NaN does not equal itself.
                 prop_assert_eq!(got, Ok(bytes.clone()));
             }
             Ok(())
@@ -293,7 +294,7 @@ fn every_message_arrives_as_it_was_sent() {
             prop_assert_eq!(got.map(|letter| letter.encode_to_vec()), Ok(sent.encode_to_vec()));
             Ok(())
         });
-        // Two messages in a row are one, merged field by field.
+        // Two encoded messages in sequence decode as one message, merged field by field.
         hold(64, &(letter(), letter()), |(first, second)| {
             let bytes = [first.encode_to_vec(), second.encode_to_vec()].concat();
             let understood = Letter::decode(&bytes[..]).ok().map(|merged| merged.encode_to_vec());
@@ -308,7 +309,7 @@ fn every_message_arrives_as_it_was_sent() {
 }
 
 #[test]
-fn servers_answer_requests_that_are_harmed_with_a_status() {
+fn servers_answer_damaged_requests_with_a_status() {
     within(secs(60), || {
         let pair = Pair::new();
         hold(100, &(kinds(), harm()), |(message, harm)| {
@@ -335,7 +336,7 @@ fn servers_answer_requests_that_are_harmed_with_a_status() {
 }
 
 #[test]
-fn clients_tell_responses_that_are_harmed_from_others() {
+fn clients_detect_damaged_responses() {
     within(secs(60), || {
         let pair = Pair::new();
         let malformed = CallError::ResponseLost(Cause::Malformed);

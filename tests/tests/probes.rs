@@ -1,7 +1,8 @@
-//! A loopback loses nothing: what clients send again over it, they send because a loop was away.
+//! Loopback loses no packets. A client retransmits over it only because a loop stalled.
 //!
-//! Other work on the machine may keep a loop from its core for as long as it likes, which these tests allow for: each time
-//! that a loop of either side was away for longer than the floor of the timeout allows one probe of the one client.
+//! Other work on the machine may stall a loop for any time, and the test allows for that: each
+//! stall of either loop that is longer than the floor of the timeout explains one probe of the only
+//! client.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -13,12 +14,12 @@ use erpc_tests::lab::{LabService, work};
 use erpc_tests::proto::*;
 
 const CALLS: u64 = 60_000;
-/// Two absences that are shorter than the floor may add up to more.
+/// Probes allowed without a counted stall: two stalls shorter than the floor may add up to more.
 const UNEXPLAINED: u64 = 4;
 
-/// Keeps `outstanding` calls under way until all are answered.
+/// Makes [`CALLS`] calls with `outstanding` in flight, and waits until all are answered.
 fn call_all(endpoint: &Endpoint, server: SocketAddr, outstanding: u64) {
-    /// What the calls under way share.
+    /// State that all calls share.
     struct Loop {
         labs: Vec<LabClient>,
         made: Cell<u64>,
@@ -30,7 +31,7 @@ fn call_all(endpoint: &Endpoint, server: SocketAddr, outstanding: u64) {
         let (request, expected) = work(id, 32, 32);
         let next = Rc::clone(shared);
         shared.labs[id as usize % shared.labs.len()].work_with(request, move |reply| {
-            assert!(reply.is_ok_and(|reply| reply == expected), "call {id} brings other bytes");
+            assert!(reply.is_ok_and(|reply| reply == expected), "call {id} has a wrong answer");
             next.answered.set(next.answered.get() + 1);
             if next.made.get() < CALLS {
                 call(&next);
@@ -46,25 +47,26 @@ fn call_all(endpoint: &Endpoint, server: SocketAddr, outstanding: u64) {
 }
 
 #[test]
-fn each_probe_has_a_loop_that_was_away_and_no_packet_is_taken_for_lost() {
+fn stalls_of_loops_explain_all_probes_and_no_packet_is_declared_lost() {
     for outstanding in [64, 1_024] {
         within(secs(60), move || {
             let server = Server::builder()
                 .add_service(LabService::default())
                 .idle(IdlePolicy::Spin)
                 .spawn("127.0.0.1:0")
-                .expect("it starts");
-            let endpoint = Endpoint::udp().expect("a client endpoint");
+                .expect("the server starts");
+            let endpoint = Endpoint::udp().expect("the client endpoint opens");
             endpoint.set_idle_policy(IdlePolicy::Spin);
             call_all(&endpoint, server.local_addr(), outstanding);
-            let (stats, served) = (endpoint.stats().expect("outside of the loop"), server.stats());
+            let (stats, served) =
+                (endpoint.stats().expect("called outside of the loop"), server.stats());
             let overflows = stats.transport.rx_overflow + served.transport.rx_overflow;
-            assert_eq!(overflows, 0, "what is lost is sent again, of course");
+            assert_eq!(overflows, 0, "lost packets would be retransmitted");
             let gaps = stats.loop_gaps.count + served.loop_gaps.count;
             let counts = stats.protocol.retransmissions;
-            eprintln!("{outstanding} outstanding: {counts:?}, loops away {gaps} times");
+            eprintln!("{outstanding} outstanding: {counts:?}, loops stalled {gaps} times");
             assert!(counts.shown_lost() <= UNEXPLAINED, "{counts:?}");
-            assert!(counts.probes <= gaps + UNEXPLAINED, "{counts:?}, loops away {gaps} times");
+            assert!(counts.probes <= gaps + UNEXPLAINED, "{counts:?}, loops stalled {gaps} times");
         });
     }
 }

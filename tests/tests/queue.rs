@@ -1,8 +1,8 @@
 //! A real queue: 20 clients send to one server through a slow port.
 //!
-//! A program of its own, so that no other test needs the cores meanwhile. Takes root and iproute2; where they are
-//! missing, or the cores are busy all the same, it says so and does nothing else, unless
-//! `ERPC_REQUIRE_NAMESPACES` is set.
+//! The only test of its binary, so that other tests do not use the cores at the same time. It needs
+//! root and iproute2. Without them, or if the cores are busy, the test prints the reason and is
+//! skipped. If `ERPC_REQUIRE_NAMESPACES` is set, it fails instead.
 
 use std::time::Duration;
 
@@ -11,24 +11,27 @@ use erpc_test_tools::netns::skip;
 use erpc_test_tools::statistics::quantile;
 use erpc_tests::incast::{Bottleneck, Incast, QueueReport};
 
-/// 10^6 bits per second: what test builds keep up with, so that the queue is at the port.
+/// Rate of the port in 10^6 bits per second. Test builds can send faster, so the queue forms at the
+/// port.
 const RATE: u64 = 200;
-/// Controllers take turns, for the machine changes.
+/// Rounds in which runs without and with a controller alternate, because the machine's load
+/// changes.
 const ROUNDS: usize = 2;
-/// Bytes in the queue behind which packets are marked.
+/// Queue length in bytes above which packets are marked.
 const MARK_ABOVE: u64 = 75_000;
 
 /// The median queueing delay.
 fn median(report: &QueueReport) -> Duration {
-    quantile(&report.delays, 0.5).expect("packets were sent")
+    quantile(&report.delays, 0.5).expect("probes were sent")
 }
 
-/// What is to be compared of some rounds: their means.
+/// Means over all rounds.
 #[derive(Clone, Copy, Default, Debug)]
 struct Means {
     delay: Duration,
     gbps: f64,
-    /// The part of the time that the loop was away from its core, and sent nothing.
+    /// Fraction of the time in which other work kept the loop from its core, so that it sent
+    /// nothing.
     away: f64,
 }
 
@@ -39,8 +42,8 @@ impl Means {
         self.away += report.away / ROUNDS as f64;
     }
 
-    /// The median queueing delay is at most a third of that without control, and at least 80 % of the link are
-    /// used while the loop has its core.
+    /// Asserts that the median queueing delay is at most a third of that without control, and that
+    /// the throughput is at least 80 % of the link while the loop has its core.
     fn check(&self, name: &str, link_gbps: f64, uncontrolled: &Self) {
         assert!(self.delay * 3 <= uncontrolled.delay, "{name}: {self:?}, none: {uncontrolled:?}");
         assert!(
@@ -50,13 +53,16 @@ impl Means {
     }
 }
 
-/// Who is away from its core longer measures others.
+/// Largest fraction of the time that a loop may be kept from its core. Above it, the measurement
+/// shows the machine's other load.
 const AWAY: f64 = 0.1;
-/// How often a measurement is made until nothing disturbs it.
+/// Most attempts at an undisturbed measurement.
 const TRIES: usize = 3;
 
+/// Measures until other load does not disturb the measurement.
+///
 /// # Errors
-/// That something else needed the cores all the time.
+/// Other load disturbed all attempts.
 fn measure(
     name: &str,
     control: CongestionControl,
@@ -67,11 +73,11 @@ fn measure(
         let [p50, p99] = [0.5, 0.99].map(|part| quantile(&report.delays, part));
         eprintln!(
             "{name}: queueing delay {p50:?}, 99 % {p99:?}; {:.3} of {} Gb/s, jain {:.3}, up to {} bytes in the queue, \
-             {} packets shown lost, {} probes, {} drops; away for {:.3} of the time",
+             {} packets declared lost, {} probes, {} drops; away for {:.3} of the time",
             report.gbps,
             report.link_gbps,
             report.jain,
-            // Who asks for it has no haste, and may not have had a core at all.
+            // The thread that samples the queue has no raised priority, and may have had no core.
             report.backlogs.last().copied().unwrap_or(0),
             report.retransmissions.shown_lost(),
             report.retransmissions.probes,
@@ -82,20 +88,20 @@ fn measure(
             return Ok(report);
         }
     }
-    Err("something else needs the cores, and its delays are not the port's".into())
+    Err("other load uses the cores and adds delays to those of the port".into())
 }
 
-/// A controller, and none, by turns.
+/// Compares runs with a controller with runs without one. The runs alternate.
 ///
 /// # Errors
-/// Why it says nothing here.
+/// The reason why this machine allows no conclusion.
 fn compare(name: &str, control: CongestionControl, net: &Bottleneck) -> Result<(), String> {
     let (mut without, mut with) = (Means::default(), Means::default());
     let mut link_gbps = 0.0;
     for _ in 0..ROUNDS {
         let report = measure("none", CongestionControl::None, net)?;
-        // Otherwise a third of the delay would be no feat.
-        assert!(median(&report) > Duration::from_millis(5), "there is no queue");
+        // A third of the delay proves nothing if there is no queue without control.
+        assert!(median(&report) > Duration::from_millis(5), "no queue without congestion control");
         without.add(&report);
         with.add(&measure(name, control, net)?);
         link_gbps = report.link_gbps;
@@ -104,7 +110,7 @@ fn compare(name: &str, control: CongestionControl, net: &Bottleneck) -> Result<(
     Ok(())
 }
 
-/// One after the other, for both need the cores.
+/// The comparisons run in sequence, because each needs the cores.
 #[test]
 fn a_real_queue_is_kept_short_and_the_link_busy() {
     let timely = CongestionControl::Timely(TimelyConfig::new());

@@ -1,5 +1,5 @@
-//! The server is killed in the middle of its work and comes back at the same address: every call ends,
-//! once, and says truly whether it was executed.
+//! The server is killed while it works and restarts at the same address. Every call ends once, and
+//! its outcome tells correctly whether it was executed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -28,18 +28,18 @@ fn start(address: &str) -> (Process, SocketAddr) {
     (process, address)
 }
 
-/// The pieces of work that a server, now dead, has executed.
+/// The pieces of work that a killed server has executed.
 fn executed(server: &mut Process) -> Vec<u64> {
     let number = |line: String| {
         let id =
-            line.strip_prefix("EXECUTED ").unwrap_or_else(|| panic!("the server said: {line}"));
-        id.parse().unwrap_or_else(|_| panic!("the server said: {line}"))
+            line.strip_prefix("EXECUTED ").unwrap_or_else(|| panic!("the server printed: {line}"));
+        id.parse().unwrap_or_else(|_| panic!("the server printed: {line}"))
     };
-    // Lines this short enter a pipe whole or not at all.
+    // Writes of such short lines to a pipe are atomic.
     server.rest().into_iter().map(number).collect()
 }
 
-/// Some in several packets, so that kills hit all phases of a call.
+/// Some messages need several packets, so that kills hit all phases of a call.
 const LENGTHS: Lengths = &[(16, 500), (3, 100_000), (1, 1 << 20)];
 
 /// Opens sessions and starts calls on them.
@@ -47,7 +47,7 @@ fn begin(load: &Rc<Load>, endpoint: &Endpoint, server: SocketAddr) {
     Load::start(load, || LabClient::connect(endpoint, server).expect("a new session opens"));
 }
 
-/// What the client was told against what the servers did.
+/// Compares the outcomes at the client with the executions at the servers.
 fn check(load: &Load, executed: &[u64]) -> HashMap<Ending, usize> {
     let counts = judge(executed, &load.endings());
     eprintln!("{counts:?}");
@@ -55,7 +55,7 @@ fn check(load: &Load, executed: &[u64]) -> HashMap<Ending, usize> {
 }
 
 #[test]
-fn a_server_that_comes_back_at_once() {
+fn call_outcomes_are_true_when_a_server_restarts_immediately() {
     within(secs(100), || {
         let endpoint = client(config());
         let load = Load::new(LENGTHS);
@@ -66,7 +66,7 @@ fn a_server_that_comes_back_at_once() {
             load.run(&endpoint, 300 + round * 37);
             server.kill();
             did.extend(executed(&mut server));
-            // While the client goes on asking.
+            // Meanwhile, the client still sends to the address.
             server = start(&address.to_string()).0;
             let begun = Instant::now();
             load.drain(&endpoint, secs(10));
@@ -78,13 +78,13 @@ fn a_server_that_comes_back_at_once() {
         server.kill();
         did.extend(executed(&mut server));
         let counts = check(&load, &did);
-        assert!(counts.contains_key(&Ending::MaybeExecuted), "kills hit calls under way");
+        assert!(counts.contains_key(&Ending::MaybeExecuted), "kills hit calls in flight");
         assert!(counts.contains_key(&Ending::NotExecuted), "kills hit calls that waited");
     });
 }
 
 #[test]
-fn a_server_that_stays_away() {
+fn call_outcomes_are_true_when_a_server_stays_down() {
     within(secs(60), || {
         let endpoint = client(config());
         let load = Load::new(LENGTHS);
@@ -98,13 +98,13 @@ fn a_server_that_stays_away() {
         let dead = [None, Some(Cause::PeerDead)];
         assert!(load.outcomes().values().all(|outcome| dead.contains(&outcome.cause())));
 
-        // Nobody is there: that is said, and soon.
+        // No server listens. `connect` fails after its timeout.
         let quick = client(config().connect_timeout(millis(300)));
-        let error = LabClient::connect(&quick, address).expect_err("nobody listens");
+        let error = LabClient::connect(&quick, address).expect_err("no server listens");
         assert!(matches!(error.reason(), ConnectFailure::Handshake(_)), "{error}");
         assert_eq!(error.address(), address.to_string());
 
-        // Somebody is there again, and the old client goes on with new sessions.
+        // A new server listens, and the old client continues with new sessions.
         let mut did = executed(&mut server);
         let (mut server, _) = start(&address.to_string());
         begin(&load, &endpoint, address);

@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A session's slots.
+/// Slots of a session.
 const WINDOW: usize = 8;
 
 fn builder() -> ServerBuilder {
@@ -42,7 +42,8 @@ fn counts(endpoint: &Endpoint, lab: &LabClient, number: u64) {
     assert_eq!(endpoint.block_on(lab.count(CountRequest { number })), Ok(CountReply { number }));
 }
 
-/// Waits until `done`, which must be within `limit`.
+/// Runs `endpoint` until `done`, and fails if that takes longer than `limit`. Returns the elapsed
+/// time.
 #[track_caller]
 fn wait_until(
     endpoint: &Endpoint,
@@ -52,7 +53,7 @@ fn wait_until(
 ) -> Duration {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < limit, "{what}: not after {limit:?}");
+        assert!(begun.elapsed() < limit, "{what}: not within {limit:?}");
         endpoint.run_for(millis(5));
     }
     begun.elapsed()
@@ -64,12 +65,12 @@ fn a_thousand_sessions_take_at_most_8_kib_each_per_side() {
     within(secs(60), || {
         let endpoint = || {
             let config = EndpointConfig::new().connect_timeout(secs(30));
-            Endpoint::udp_with(&loopback(), config).expect("an endpoint")
+            Endpoint::udp_with(&loopback(), config).expect("the endpoint opens")
         };
         let (server, client) = (endpoint(), endpoint());
         server.listen();
         assert!(server.serve(LabService::default().routes(), None));
-        let address = server.local_route().expect("outside of the loop");
+        let address = server.local_route().expect("called outside of the loop");
         let (at_client, at_server) = (Account::new(0), Account::new(1));
         let turn = || {
             at_client.charge(|| client.run_once());
@@ -105,7 +106,7 @@ fn a_thousand_sessions_take_at_most_8_kib_each_per_side() {
         while quiet.elapsed() < secs(1) {
             turn();
         }
-        let stats = server.stats().expect("outside of the loop");
+        let stats = server.stats().expect("called outside of the loop");
         assert_eq!(
             (stats.server_sessions, stats.protocol.requests),
             (SESSIONS, (SESSIONS * WINDOW) as u64)
@@ -116,22 +117,22 @@ fn a_thousand_sessions_take_at_most_8_kib_each_per_side() {
             let (opened, used) =
                 (opened as usize / SESSIONS, account.live_bytes() as usize / SESSIONS);
             eprintln!(
-                "memory per session at the {side}: {opened} bytes when opened, {used} when all slots were used"
+                "memory per session at the {side}: {opened} bytes after opening, {used} after all slots were used"
             );
             assert!(used <= 8 << 10, "{used} bytes per session at the {side}");
-            assert!(opened > 100, "nothing was counted");
+            assert!(opened > 100, "the allocator does not count");
         }
     });
 }
 
 #[test]
-fn five_thousand_sessions_of_one_endpoint() {
+fn one_endpoint_opens_five_thousand_sessions() {
     const SESSIONS: usize = 5_000;
     within(secs(100), || {
         let server = serve(builder());
         let endpoint = client(EndpointConfig::new().connect_timeout(secs(30)));
         let begun = Instant::now();
-        // All at once: hellos that overflow the server's queue are sent again.
+        // All sessions open together. Hellos that overflow the server's queue are retransmitted.
         let labs: Vec<_> = (0..SESSIONS)
             .map(|_| LabClient::new(endpoint.open(server.local_addr().into())))
             .collect();
@@ -155,13 +156,13 @@ fn five_thousand_sessions_of_one_endpoint() {
             server.stats().server_sessions == 0
         });
         wait_until(&endpoint, secs(30), "the client's sessions end", || {
-            endpoint.stats().expect("outside of the loop").client_sessions == 0
+            endpoint.stats().expect("called outside of the loop").client_sessions == 0
         });
     });
 }
 
 #[test]
-fn a_handler_of_three_seconds_costs_three_packets_more() {
+fn a_call_of_three_seconds_costs_at_most_three_more_packets() {
     within(secs(30), || {
         let server = serve(builder().workers(1));
         let endpoint = client(EndpointConfig::new());
@@ -169,20 +170,24 @@ fn a_handler_of_three_seconds_costs_three_packets_more() {
         for number in 0..100 {
             counts(endpoint, &lab, number);
         }
-        // Whatever the calls before leave to be said is said now.
+        // Lets both sides send the last packets of the earlier calls.
         endpoint.run_for(millis(300));
         let packets = || {
-            let stats = endpoint.stats().expect("outside of the loop").transport;
+            let stats = endpoint.stats().expect("called outside of the loop").transport;
             stats.tx_packets + stats.rx_packets
         };
         let (before, begun) = (packets(), Instant::now());
         assert_eq!(endpoint.block_on(lab.nap(NapRequest { millis: 3_000 })), Ok(NapReply {}));
         let took = begun.elapsed();
         let extra = packets() - before - 2;
-        eprintln!("{extra} packets more than two, for a call of {took:?}");
-        // The default interval of probes is 3 s. A machine that is late is probed, and answers.
+        eprintln!("{extra} packets besides request and response, for a call of {took:?}");
+        // The default ping interval is 3 s. A call that takes longer may be probed once, and the
+        // server answers the probe.
         let allowed = if took > millis(3_004) { 5 } else { 3 };
-        assert!(extra <= allowed, "{extra} packets more than two, for a call of {took:?}");
+        assert!(
+            extra <= allowed,
+            "{extra} packets besides request and response, for a call of {took:?}"
+        );
     });
 }
 
@@ -196,7 +201,7 @@ fn server_process() -> (Process, String) {
 }
 
 #[test]
-fn a_server_that_is_silent_is_given_up() {
+fn sessions_to_a_silent_server_end() {
     within(secs(60), || {
         for (end, what) in [(Process::pause as fn(&Process), "paused"), (|_| {}, "killed")] {
             let (mut process, address) = server_process();
@@ -205,12 +210,12 @@ fn a_server_that_is_silent_is_given_up() {
             let (busy, idle) = (connect(), connect());
             let busy_lab = LabClient::new(busy.clone());
             let idle_lab = LabClient::new(idle.clone());
-            // Pings keep a quiet session alive for longer than the time-out.
+            // Pings keep a quiet session alive for longer than the timeout.
             endpoint.run_for(millis(1_200));
-            assert!(idle.is_open() && busy.is_open(), "a quiet session is no dead one");
+            assert!(idle.is_open() && busy.is_open(), "a quiet session stays open");
             let waiting = busy_lab.r#await(AwaitRequest { key: 1 });
             endpoint.run_for(millis(1_200));
-            assert!(!waiting.is_ready(), "a slow handler is no dead peer");
+            assert!(!waiting.is_ready(), "a call waits for a slow handler");
             if what == "killed" {
                 process.kill();
             } else {
@@ -225,14 +230,14 @@ fn a_server_that_is_silent_is_given_up() {
             let took = begun.elapsed();
             assert!(
                 (millis(300)..secs(5)).contains(&took),
-                "a server that is {what} was noticed after {took:?}"
+                "the call to the {what} server failed after {took:?}"
             );
-            let what_idle = format!("a session that was idle when its server was {what} ends");
+            let what_idle = format!("the idle session to the {what} server ends");
             wait_until(&endpoint, secs(5), &what_idle, || !idle.is_open());
             let late = endpoint.block_on(idle_lab.count(CountRequest { number: 1 }));
             assert_eq!(late, Err(CallError::NotExecuted(Cause::PeerDead)));
             if what == "paused" {
-                // It is back, and knows nothing of our having given up: new sessions are none the worse.
+                // The resumed server still has the old sessions. New sessions work nevertheless.
                 process.resume();
                 let again =
                     LabClient::connect(&endpoint, &*address).expect("the server answers again");
@@ -245,7 +250,7 @@ fn a_server_that_is_silent_is_given_up() {
 }
 
 #[test]
-fn clients_that_are_silent_are_forgotten() {
+fn a_server_forgets_silent_clients() {
     within(secs(60), || {
         let server = serve(builder().config(SHORT));
         let address = server.local_addr().to_string();
@@ -258,15 +263,15 @@ fn clients_that_are_silent_are_forgotten() {
         assert_eq!(server.stats().server_sessions, 15);
         let observer = client(EndpointConfig::new());
         observer.run_for(millis(1_500));
-        assert_eq!(server.stats().server_sessions, 15, "quiet clients are kept");
+        assert_eq!(server.stats().server_sessions, 15, "the server keeps quiet clients");
         killed.kill();
         paused.pause();
-        let took = wait_until(&observer, secs(10), "silent clients are forgotten", || {
+        let took = wait_until(&observer, secs(10), "the server forgets silent clients", || {
             server.stats().server_sessions == 5
         });
         eprintln!("forgotten after {took:?}");
         observer.run_for(millis(500));
-        assert_eq!(server.stats().server_sessions, 5, "the one that is alive is kept");
+        assert_eq!(server.stats().server_sessions, 5, "the server keeps the live client");
         alive.finish();
     });
 }
@@ -277,7 +282,7 @@ fn cpu_time() -> Duration {
 }
 
 #[test]
-fn every_idle_policy_answers() {
+fn endpoints_answer_with_every_idle_policy() {
     within(secs(60), || {
         let policies = [
             IdlePolicy::Sleep,
@@ -306,7 +311,7 @@ fn every_idle_policy_answers() {
 }
 
 #[test]
-fn a_sleeping_endpoint_costs_nothing_and_wakes_for_packets() {
+fn a_sleeping_endpoint_uses_little_cpu_time_and_wakes_for_packets() {
     within(secs(60), || {
         let server = serve(builder().idle(IdlePolicy::Sleep).workers(1));
         let endpoint = client(EndpointConfig::new());
@@ -315,7 +320,7 @@ fn a_sleeping_endpoint_costs_nothing_and_wakes_for_packets() {
         let before = cpu_time();
         assert_eq!(endpoint.block_on(lab.nap(NapRequest { millis: 1_000 })), Ok(NapReply {}));
         let spent = cpu_time() - before;
-        assert!(spent < millis(200), "{spent:?} of a core for a second of waiting");
+        assert!(spent < millis(200), "{spent:?} of CPU time for a second of waiting");
     });
 }
 
@@ -323,16 +328,17 @@ fn a_sleeping_endpoint_costs_nothing_and_wakes_for_packets() {
 fn a_sleeping_endpoint_wakes_for_timers() {
     within(secs(60), || {
         let server = serve(builder().idle(IdlePolicy::Sleep));
-        let transport = Faulty::new(Udp::bind(&loopback()).expect("a socket"), FaultPlan::new(1));
+        let transport =
+            Faulty::new(Udp::bind(&loopback()).expect("the socket opens"), FaultPlan::new(1));
         let network = transport.handle();
-        let endpoint = Endpoint::new(transport, SHORT).expect("an endpoint");
+        let endpoint = Endpoint::new(transport, SHORT).expect("the configuration is valid");
         endpoint.set_idle_policy(IdlePolicy::Sleep);
         let session = endpoint.connect(server.local_addr()).expect("the server answers");
         let lab = LabClient::new(session);
         let once = endpoint.block_on(lab.count(CountRequest { number: 1 }));
         assert_eq!(once, Ok(CountReply { number: 1 }));
 
-        // The request is lost and nothing comes, so only its timer can wake who sleeps.
+        // The request is lost and no packet comes, so only a timer can wake the endpoint.
         network.set_plan(FaultPlan::new(2).both(Faults::none().drop(1.0)));
         let call = lab.count(CountRequest { number: 2 });
         endpoint.run_once();
@@ -341,14 +347,14 @@ fn a_sleeping_endpoint_wakes_for_timers() {
         network.set_plan(FaultPlan::new(3));
         let begun = Instant::now();
         assert_eq!(endpoint.block_on(call), Ok(CountReply { number: 2 }));
-        assert!(begun.elapsed() < secs(3), "sent again after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < secs(3), "answered after {:?}", begun.elapsed());
 
-        // For good: the liveness time-out ends the sleep.
+        // All packets are lost from now on: the liveness timeout ends the sleep.
         network.set_plan(FaultPlan::new(4).both(Faults::none().drop(1.0)));
         let begun = Instant::now();
         let reply = endpoint.block_on(lab.count(CountRequest { number: 3 }));
         assert_eq!(reply, Err(CallError::MaybeExecuted(Cause::PeerDead)));
-        assert!(begun.elapsed() < secs(5), "noticed after {:?}", begun.elapsed());
+        assert!(begun.elapsed() < secs(5), "failed after {:?}", begun.elapsed());
     });
 }
 
@@ -365,16 +371,16 @@ fn a_sleeping_endpoint_wakes_for_other_threads() {
         let (send, replies) = channel();
         let other = thread::spawn(move || {
             for number in 0..20 {
-                // Long enough that the endpoint sleeps.
+                // Long enough for the endpoint to fall asleep.
                 thread::sleep(millis(20));
                 let (send, begun) = (send.clone(), Instant::now());
                 let submitted = handle.submit(move |endpoint: &Endpoint| {
                     let lab = LabClient::new(endpoint.open(address.into()));
                     lab.count_with(CountRequest { number }, move |reply| {
-                        send.send((reply, begun.elapsed())).expect("the test waits");
+                        send.send((reply, begun.elapsed())).expect("the test receives replies");
                     });
                 });
-                submitted.expect("the endpoint is there");
+                submitted.expect("the endpoint exists");
             }
             drop(send);
             handle
@@ -389,7 +395,7 @@ fn a_sleeping_endpoint_wakes_for_other_threads() {
             assert!(took < secs(2), "a sleeping endpoint took {took:?} to answer");
         }
         let handle = other.join().expect("the other thread does not panic");
-        // One more to see what a handle says when its endpoint is gone.
+        // The handle of a dropped endpoint refuses jobs.
         let gone = client(EndpointConfig::new()).handle();
         assert_eq!(gone.submit(|_| {}), Err(SubmitError::Gone));
         assert_eq!(handle.submit(|_| {}), Ok(()));

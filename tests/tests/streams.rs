@@ -1,5 +1,5 @@
-//! Streams over UDP, on an untuned system: all shapes, through losses, beside calls, and when the server
-//! dies.
+//! Streams over UDP on an untuned system: all kinds, through losses, next to calls, and when the
+//! server ends.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,15 +23,16 @@ use erpc_tests::lab::loopback;
 type Bytes = Vec<u8>;
 
 const ECHO: Method<Bytes, Bytes> = Method::new("test.Streams/Echo");
-/// The request says how many messages, from which number on; each is known by its number.
+/// The request is the number of messages. Message `n` of the stream is [`message(n)`](message).
 const DOWN: Method<String, Bytes> = Method::new("test.Streams/Down");
-/// Answers with the messages' number, if each is what it should be.
+/// Answers with the number of messages, if each is right.
 const UP: Method<Bytes, u64> = Method::new("test.Streams/Up");
+/// The server sends each message back.
 const BOTH: Method<Bytes, Bytes> = Method::new("test.Streams/Both");
-/// Sends nothing for as long as there is somebody to send to.
+/// The server sends no message, until the client cancels or disconnects.
 const IDLE: Method<u64, u64> = Method::new("test.Streams/Idle");
 
-/// Message `number` of all streams: mostly small, some of several packets.
+/// Message `number` of all streams. Most are small, some need several packets.
 fn message(number: u64) -> Bytes {
     let len = Random::new(number).below_one_of(&[(160, 100), (39, 5_000), (1, 100_000)]);
     bytes_of(number, len as usize).to_vec()
@@ -39,9 +40,9 @@ fn message(number: u64) -> Bytes {
 
 #[derive(Default)]
 struct Streams {
-    /// Handlers of [`IDLE`] that run.
+    /// Number of running handlers of [`IDLE`].
     idle: AtomicU64,
-    /// The metadata of the last [`DOWN`].
+    /// The metadata `tag` of the last call of [`DOWN`].
     tag: Mutex<Bytes>,
 }
 
@@ -59,7 +60,7 @@ impl Streams {
     }
 
     async fn down(&self, request: Request<'_, String>, out: Outgoing<Bytes>) -> Result<(), Status> {
-        *self.tag.lock().expect("no panic") =
+        *self.tag.lock().expect("no thread panicked") =
             request.metadata().get("tag").unwrap_or_default().to_vec();
         let count: u64 =
             request.message().parse().map_err(|_| Status::invalid_argument("count"))?;
@@ -73,7 +74,7 @@ impl Streams {
         let (mut messages, mut number) = (request.into_message(), 0);
         while let Some(got) = messages.next().await? {
             if got != message(number) {
-                return Err(Status::invalid_argument(format!("message {number} is another")));
+                return Err(Status::invalid_argument(format!("message {number} is wrong")));
             }
             number += 1;
         }
@@ -111,7 +112,7 @@ impl Service for Streams {
     }
 }
 
-/// A server on a thread of its own.
+/// A server on its own thread.
 struct Server {
     address: SocketAddr,
     streams: Arc<Streams>,
@@ -127,13 +128,14 @@ impl Server {
         let (send, started) = channel();
         let (serving, stopped) = (Arc::clone(&streams), Arc::clone(&stop));
         let thread = thread::spawn(move || {
-            let endpoint = Endpoint::udp_with(&loopback(), config()).expect("an endpoint");
+            let endpoint =
+                Endpoint::udp_with(&loopback(), config()).expect("the server's endpoint opens");
             let mut routes = Routes::new();
             serving.register(&mut routes).expect("no collision");
             endpoint.listen();
             assert!(endpoint.serve(Arc::new(routes), None));
-            let address = endpoint.local_route().expect("outside of the loop").socket_addr();
-            send.send((address, endpoint.handle())).expect("the test waits");
+            let address = endpoint.local_route().expect("called outside of the loop").socket_addr();
+            send.send((address, endpoint.handle())).expect("the test receives the address");
             endpoint.run_until(|| stopped.load(Ordering::Acquire));
         });
         let (address, handle) = started.recv().expect("the server starts");
@@ -164,7 +166,7 @@ fn config() -> EndpointConfig {
 }
 
 fn connect(server: &Server) -> (Endpoint, Session) {
-    let endpoint = Endpoint::udp_with(&loopback(), config()).expect("an endpoint");
+    let endpoint = Endpoint::udp_with(&loopback(), config()).expect("the client's endpoint opens");
     let session = endpoint.connect(server.address).expect("the server answers");
     (endpoint, session)
 }
@@ -186,7 +188,7 @@ async fn send_up<T: Transport>(session: &Session<T>, count: u64) {
     assert_eq!(upload.finish().await, Ok(count));
 }
 
-/// Sends from another task than the one that reads.
+/// Sends messages from one task and reads them back in another. `spawn` starts the task that sends.
 async fn send_both<T: Transport>(
     session: Session<T>,
     count: u64,
@@ -209,15 +211,15 @@ async fn send_both<T: Transport>(
 type Sending = std::pin::Pin<Box<dyn Future<Output = ()>>>;
 
 #[test]
-fn every_message_arrives_once_and_in_order_whatever_is_lost() {
+fn every_message_arrives_once_and_in_order_despite_losses() {
     within(secs(120), || {
         let server = Server::start();
         for seed in 0..4 {
             let plan =
                 FaultPlan::new(seed).both(Faults::none().drop(0.05).duplicate(0.05, 1, millis(1)));
-            let transport = Udp::bind(&loopback()).expect("a socket");
+            let transport = Udp::bind(&loopback()).expect("the socket opens");
             let endpoint = Endpoint::new(Faulty::new(transport, plan), config());
-            let endpoint = endpoint.expect("a valid configuration");
+            let endpoint = endpoint.expect("the configuration is valid");
             let session = endpoint.connect(server.address).expect("the server answers");
             let streams = (0..6).map(|stream| {
                 let (session, own) = (session.clone(), endpoint.clone());
@@ -233,8 +235,8 @@ fn every_message_arrives_once_and_in_order_whatever_is_lost() {
             });
             let streams: Vec<_> = streams.collect();
             endpoint.block_on(join_all(streams));
-            // A stream that has ended keeps its session until its last push is answered, too.
-            assert!(endpoint.stats().expect("outside of the loop").client_sessions <= 17);
+            // Includes sessions of ended streams, which stay until their last push is answered.
+            assert!(endpoint.stats().expect("called outside of the loop").client_sessions <= 17);
             endpoint.shutdown();
         }
     });
@@ -251,35 +253,35 @@ fn ten_thousand_short_streams_share_a_few_sessions() {
                 join_all((0..4).map(take)).await;
             }
         });
-        let stats = endpoint.stats().expect("outside of the loop");
+        let stats = endpoint.stats().expect("called outside of the loop");
         assert_eq!(stats.client_sessions, 5);
         assert!(stats.pool.in_use <= 5 * 8, "{:?}", stats.pool);
     });
 }
 
 #[test]
-fn metadata_comes_with_the_stream() {
+fn a_stream_carries_metadata() {
     let server = Server::start();
     let (endpoint, session) = connect(&server);
     let mut metadata = Metadata::new();
-    metadata.insert("tag", b"seven").expect("room for an entry");
+    metadata.insert("tag", b"seven").expect("the metadata has room");
     let options = erpc::CallOptions::new().metadata(metadata);
     let channel = erpc::Channel::from(session).with(options);
     let mut messages = channel.server_streaming(&DOWN, &"1".to_owned());
-    assert!(endpoint.block_on(messages.next()).expect("a message").is_some());
-    assert_eq!(*server.streams.tag.lock().expect("no panic"), b"seven");
+    assert!(endpoint.block_on(messages.next()).expect("the stream works").is_some());
+    assert_eq!(*server.streams.tag.lock().expect("no thread panicked"), b"seven");
 }
 
 #[test]
-fn a_stream_ends_with_its_server() {
+fn streams_fail_when_their_server_ends() {
     within(secs(30), || {
         let mut server = Server::start();
         let (endpoint, session) = connect(&server);
         let mut idle = session.server_streaming(&IDLE, &0);
         endpoint.run_until(|| server.idle() == 1);
         let (out, mut messages) = session.bidi_streaming(&BOTH);
-        endpoint.block_on(out.send(message(0))).expect("room");
-        assert!(endpoint.block_on(messages.next()).expect("a message").is_some());
+        endpoint.block_on(out.send(message(0))).expect("the stream works");
+        assert!(endpoint.block_on(messages.next()).expect("the stream works").is_some());
         server.end();
         let ended = endpoint.block_on(idle.next());
         let closed = |error: &CallError| {
@@ -294,7 +296,7 @@ fn a_stream_ends_with_its_server() {
 }
 
 #[test]
-fn handlers_end_with_their_client() {
+fn handlers_end_when_their_client_ends() {
     within(secs(30), || {
         let server = Server::start();
         let (endpoint, session) = connect(&server);
@@ -307,8 +309,8 @@ fn handlers_end_with_their_client() {
     });
 }
 
-/// Idle streams take no slots, credits, window or memory of calls. Rounds with and without them take turns, so that
-/// other load of the machine falls on both.
+/// Idle streams use no slots, credits, window or memory of calls. Rounds with and without them
+/// alternate, so that other load of the machine affects both.
 #[test]
 fn a_hundred_idle_streams_delay_no_call() {
     const STREAMS: u64 = 100;
@@ -324,14 +326,14 @@ fn a_hundred_idle_streams_delay_no_call() {
             let streams: Vec<_> =
                 (0..STREAMS).map(|_| session.server_streaming(&IDLE, &0)).collect();
             endpoint.run_until(|| server.idle() == STREAMS);
-            // Until each was found to be executing, which is when it gives its share back.
+            // Each stream releases its share when the client learns that it is executing.
             endpoint.run_for(millis(100));
             endpoint.block_on(measure(&session, &mut with, &mut many_with));
             drop(streams);
         }
         for (name, with, without) in [
-            ("one by one", &mut with, &mut without),
-            ("64 at once", &mut many_with, &mut many_without),
+            ("in sequence", &mut with, &mut without),
+            ("64 in flight", &mut many_with, &mut many_without),
         ] {
             let [p50, p99] = [0.5, 0.99].map(|fraction| {
                 let micros = |samples: &mut Samples| samples.micros(fraction).expect("calls ended");
@@ -341,7 +343,8 @@ fn a_hundred_idle_streams_delay_no_call() {
                 "{name}: p50 {} us with {STREAMS} idle streams, {} without; p99 {} us, {}",
                 p50.0, p50.1, p99.0, p99.1
             );
-            // Generous, as the machine may be busy; without room for them, calls would wait for seconds.
+            // Generous limits, because the machine may be busy. If idle streams took the room of
+            // calls, calls would wait for seconds.
             assert!(p50.0 < p50.1 * 2.0 + 1e3, "{name}: p50 {p50:?}");
             assert!(p99.0 < p99.1 * 4.0 + 20e3, "{name}: p99 {p99:?}");
         }
@@ -353,7 +356,7 @@ async fn measure(session: &Session, times: &mut Samples, many: &mut Samples) {
     let large = vec![7; 3_000];
     for _ in 0..1_000 {
         let start = Instant::now();
-        session.call(&ECHO, &request).await.expect("an answer");
+        session.call(&ECHO, &request).await.expect("the call succeeds");
         times.add(start.elapsed().as_nanos() as u64);
     }
     for _ in 0..100 {
@@ -361,7 +364,7 @@ async fn measure(session: &Session, times: &mut Samples, many: &mut Samples) {
         let calls =
             (0..64).map(|n| session.call(&ECHO, if n % 8 == 0 { &large } else { &request }));
         for answer in join_all(calls).await {
-            answer.expect("an answer");
+            answer.expect("the call succeeds");
         }
         many.add(start.elapsed().as_nanos() as u64);
     }

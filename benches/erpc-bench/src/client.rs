@@ -24,7 +24,7 @@ enum Workload {
     W2,
     /// 8 MiB request, 32-byte answer, 1 outstanding
     W3,
-    /// A typed Get: a key there, a 64-byte value and a bool back
+    /// A typed Get: the request is a key, the response a 64-byte value and a bool
     W4,
 }
 
@@ -35,19 +35,19 @@ pub(crate) struct ClientArgs {
     addr: SocketAddr,
     #[arg(long, value_enum)]
     workload: Workload,
-    /// Calls under way [default: 1; w2: 64]
+    /// Calls in flight [default: 1; w2: 64]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     outstanding: Option<u32>,
-    /// Sessions [default: 1; w2: one per 8 calls under way]
+    /// Sessions [default: 1; w2: one per 8 calls in flight]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     conns: Option<u32>,
-    /// Seconds that are measured
+    /// Duration of the measurement, in seconds
     #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
-    /// Seconds before those
+    /// Warm-up before the measurement, in seconds
     #[arg(long, default_value_t = 1.0, value_parser = machine::seconds)]
     warmup: f64,
-    /// Core to run on [default: where the system likes]
+    /// Core to run on [default: the system's choice]
     #[arg(long)]
     core: Option<usize>,
     /// Bytes of a request (w1 to w3) [default: 32; w3: 8 MiB]
@@ -56,7 +56,8 @@ pub(crate) struct ClientArgs {
     /// Bytes of an answer (w1, w2) [default: 32]
     #[arg(long)]
     resp: Option<usize>,
-    /// One datagram per packet: neither UDP_SEGMENT nor UDP_GRO, to compare with `raw` and `raw --mmsg`
+    /// One datagram per packet, without UDP_SEGMENT and UDP_GRO, to compare with `raw` and `raw
+    /// --mmsg`
     #[arg(long)]
     no_offload: bool,
     /// Put a checksum on every packet
@@ -85,7 +86,7 @@ impl ClientArgs {
     }
 }
 
-/// A socket of the peer's address family, to reach it from.
+/// Configuration of a socket of the peer's address family, on any port.
 pub(crate) fn socket_to(peer: SocketAddr) -> UdpConfig {
     UdpConfig::new().address(match peer {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -93,24 +94,25 @@ pub(crate) fn socket_to(peer: SocketAddr) -> UdpConfig {
     })
 }
 
-/// A closed loop that can be run for a while, more than once.
+/// A closed loop of calls. It can run several times.
 trait ClosedLoop {
-    /// Runs, and lets every call finish; how many calls were answered, in what time.
+    /// Runs for `duration`, then waits for the calls in flight. Returns the number of answered
+    /// calls and the elapsed time.
     fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure>;
 
-    /// Measures latencies from now on.
+    /// Starts to measure latencies.
     fn measure_latencies(&mut self);
 
     fn take_latencies(&mut self) -> Latencies;
 
-    /// What the endpoint has counted so far.
+    /// The endpoint's counters since it was opened.
     fn stats(&mut self) -> EndpointStats;
 
-    /// Payload of a call, both ways, in bytes.
+    /// Payload of a call in bytes, request and answer together.
     fn payload(&self) -> usize;
 }
 
-/// The raw layer's.
+/// A closed loop of the raw layer.
 struct RawLoop {
     rpc: Rpc<Udp>,
     load: Load,
@@ -162,7 +164,7 @@ impl ClosedLoop for GetLoad {
 }
 
 fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
-    // One session may have all calls.
+    // The queue limit covers the case that one session has all calls.
     let socket = socket_to(args.addr).offload(!args.no_offload);
     let integrity = if args.integrity { Integrity::Always } else { Integrity::Auto };
     let config = EndpointConfig::new().queue_limit(args.outstanding()).integrity(integrity);
@@ -196,7 +198,7 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
     let cpu_client = machine::cpu_time() - client_before;
     let (server, after) = (server().zip(server_before), closed_loop.stats());
     let cpu_server = server.map(|(after, before)| after.cpu_time.saturating_sub(before.cpu_time));
-    // The longest is that since the process began.
+    // Only the count is a difference. `longest` covers the time since the process started.
     let since = |after: LoopGaps, before: LoopGaps| LoopGaps {
         count: after.count.saturating_sub(before.count),
         ..after

@@ -1,5 +1,5 @@
-//! A client's questions to the server's process, on a session of their own: the measured sessions are
-//! not to be disturbed.
+//! Control calls of a client to the server process. They use a separate session, so that they do
+//! not disturb the measured sessions.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -15,7 +15,7 @@ use crate::machine;
 use crate::methods::{Control, ServerState};
 use crate::payload;
 
-/// Asks the server at `server`.
+/// Makes a control call to the server at `server`, on a new endpoint.
 pub(crate) fn ask(server: SocketAddr, control: Control) -> Result<ServerState, Failure> {
     let socket = Udp::bind(&socket_to(server)).map_err(Failure::of("no socket"))?;
     let mut rpc = Rpc::new(socket, EndpointConfig::new()).map_err(Failure::of("no endpoint"))?;
@@ -26,11 +26,11 @@ pub(crate) fn ask(server: SocketAddr, control: Control) -> Result<ServerState, F
     Ok(state)
 }
 
-/// Longer than a ping-pong takes to start and to end.
+/// Upper bound of the time that a ping-pong needs to start and to stop.
 const MARGIN: Duration = Duration::from_millis(50);
 
-/// The ping-pong between this thread's core and the server's; `None` if they are not two cores of one
-/// machine.
+/// [`machine::ping_pong`] between this thread's core and the server's. `None` if they are not two
+/// cores of one machine.
 pub(crate) fn ping_pong(server: SocketAddr) -> Option<f64> {
     let state = ask(server, Control::State).ok()?;
     let here = rustix::thread::sched_getcpu();
@@ -41,7 +41,7 @@ pub(crate) fn ping_pong(server: SocketAddr) -> Option<f64> {
     let park = machine::PING_PONG_TIME + MARGIN * 2;
     ask(server, Control::Park(park)).ok()?;
     let nanos = machine::ping_pong(here, state.core as usize);
-    // The server would not answer earlier.
+    // The parked server does not answer before.
     thread::sleep((park + MARGIN).saturating_sub(start.elapsed()));
     nanos
 }

@@ -1,4 +1,4 @@
-//! Why a run has no result.
+//! The error of a run without a result.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ impl Failure {
         Self(why.into())
     }
 
-    /// Turns an error into a failure that says what was tried.
+    /// Returns a function that puts `what` in front of an error's text.
     pub(crate) fn of<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> Self {
         move |error| Self(format!("{what}: {error}"))
     }
@@ -19,7 +19,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One line, whatever the cause brought along.
+        // The text of the cause may have several lines.
         f.write_str(&self.0.replace('\n', " "))
     }
 }

@@ -1,4 +1,4 @@
-//! Client and server in one process, over the memory transport: what the protocol costs.
+//! Client and server in one process, over the memory transport: the cost of the protocol.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct CpuArgs {
     /// Sessions between the two endpoints
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     sessions: u32,
-    /// Calls under way per session
+    /// Calls in flight per session
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     window: u32,
     /// Seconds
@@ -44,19 +44,20 @@ pub(crate) struct CpuArgs {
     /// Put a checksum on every packet
     #[arg(long)]
     integrity: bool,
-    /// Damage some answers, to see that it is noticed
+    /// Corrupt some answers, to test that the client detects it
     #[arg(long)]
     inject_corruption: bool,
-    /// Measure w4's call in this form, and raw beside it, instead
+    /// Instead, measure the call of w4 in this form, next to the raw form
     #[arg(long, conflicts_with_all = ["size", "integrity", "inject_corruption"])]
     typed: Option<Form>,
-    /// Measure with congestion control, without, or both by turns, instead
+    /// Instead, measure with congestion control, without it, or alternate between both
     #[arg(long, value_enum, conflicts_with_all = ["typed", "integrity", "inject_corruption"])]
     cc: Option<Controlled>,
-    /// What congestion control shall not save itself while there is no congestion
+    /// Disable an optimization of congestion control for the time without congestion
     #[arg(long, value_enum, default_value = "none", requires = "cc")]
     without: Without,
-    /// Take no round trip for congestion and no answer for lost: under valgrind all of them take long
+    /// Treat no long round trip as congestion and no late answer as loss: under valgrind all take
+    /// long
     #[arg(long, requires = "cc")]
     slow: bool,
 }
@@ -72,7 +73,7 @@ pub(crate) struct DuplexArgs {
     /// Sessions between the two endpoints
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     sessions: u32,
-    /// Calls under way per session
+    /// Calls in flight per session
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     window: u32,
     /// Seconds
@@ -87,17 +88,18 @@ pub(crate) struct DuplexArgs {
     /// Put a checksum on every packet
     #[arg(long)]
     integrity: bool,
-    /// Damage some answers, to see that it is noticed
+    /// Corrupt some answers, to test that the client detects it
     #[arg(long)]
     inject_corruption: bool,
 }
 
-/// Time before that which is measured.
+/// Time of the warm-up before a measurement.
 const WARMUP: Duration = Duration::from_millis(200);
-/// Time that the floor is measured.
+/// Time for which [`floor`] measures.
 const FLOOR_TIME: Duration = Duration::from_millis(500);
 
-/// With `integrity`, the endpoint's sessions have checksums, whatever the other side wants.
+/// With `integrity`, all sessions of the endpoint have checksums, even if the peer does not ask for
+/// them.
 fn endpoint(transport: MemTransport, integrity: bool) -> Result<Rpc<MemTransport>, Failure> {
     let integrity = if integrity { Integrity::Always } else { Integrity::Auto };
     Rpc::new(transport, EndpointConfig::new().integrity(integrity))
@@ -119,7 +121,7 @@ fn two_ports() -> (MemTransport, MemTransport) {
     (hub.port(MemConfig::default()), hub.port(MemConfig::default()))
 }
 
-/// One thread, both sides.
+/// Measures client and server on one thread.
 pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
     machine::pin(args.core)?;
     let outstanding = (args.sessions * args.window) as usize;
@@ -140,7 +142,7 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
         });
     }
 
-    // Of large requests the answer is small.
+    // Large requests have small answers.
     let mut load = Load::new(
         args.size,
         if args.size > Load::MAX_ECHO { payload::SINK_ANSWER } else { args.size },
@@ -161,7 +163,7 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
         load.run(&mut client, outstanding, Duration::from_secs_f64(args.secs), &mut serve)?;
 
     let ns_per_rpc = elapsed.as_nanos() as f64 / rpcs as f64;
-    // The same unless others wanted the core.
+    // Less than `ns_per_rpc` only if other processes used the core.
     let cpu_ns_per_rpc = (machine::cpu_time() - before).as_nanos() as f64 / rpcs as f64;
     eprintln!(
         "{ns_per_rpc:.1} ns per call of {} bytes, {floor_ns:.1} ns of them for moving its packets",
@@ -181,8 +183,9 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nanoseconds that the packets of a call take through the memory transport with nothing in between:
-/// a request of `size` bytes, and an answer of the same size or, to a large request, a small one.
+/// The cost floor of a call, in nanoseconds: the time to move its packets through the memory
+/// transport without the protocol. The answer has the size of the request, but is small if the
+/// request needs several packets.
 fn floor(size: usize, outstanding: usize) -> f64 {
     let (mut client, mut server) = two_ports();
     let payload = client.capabilities().max_datagram - HEADER_LEN;
@@ -191,12 +194,13 @@ fn floor(size: usize, outstanding: usize) -> f64 {
         1 => (HEADER_LEN + size, HEADER_LEN + size),
         _ => (HEADER_LEN + payload, HEADER_LEN + payload::SINK_ANSWER),
     };
-    // Several request packets for one answer: what is under way stays within the ring.
+    // Limits the request packets in flight, which may be several per answer, so that the ring has
+    // room.
     let in_ring = 256;
     let (to_server, to_client) = (server.local_route(), client.local_route());
     let (request, answer) = (vec![1; request], vec![2; answer]);
     let (mut sent, mut arrived, mut answered) = (0usize, 0usize, 0usize);
-    // CPU time, which is the time unless others want the core.
+    // CPU time, which excludes the time of other processes on the core.
     let start = machine::cpu_time();
     let mut elapsed = Duration::ZERO;
     for turn in 1u32.. {
@@ -224,7 +228,7 @@ fn floor(size: usize, outstanding: usize) -> f64 {
     elapsed.as_nanos() as f64 / answered as f64
 }
 
-/// Receives a burst and looks at each packet.
+/// Receives a burst and reads a byte of each packet.
 fn read_all(rx: &mut impl RxQueue<Route = MemRoute>) -> usize {
     let count = rx.burst();
     for index in 0..count {
@@ -233,7 +237,7 @@ fn read_all(rx: &mut impl RxQueue<Route = MemRoute>) -> usize {
     count
 }
 
-/// Two threads, one side each.
+/// Measures client and server on a thread each.
 pub(crate) fn duplex(args: &DuplexArgs) -> Result<(), Failure> {
     let pp_ns = machine::ping_pong(args.core, args.server_core);
     let (client, serving) = two_ports();
@@ -283,7 +287,7 @@ struct Duplex {
     resent: Retransmissions,
 }
 
-/// The client's thread: a third of the time one call at a time, then all of them.
+/// Runs the client: for a third of the time with one call in flight, then with all of them.
 fn measure(args: &DuplexArgs, transport: MemTransport, peer: MemRoute) -> Result<Duplex, Failure> {
     machine::pin(args.core)?;
     let mut rpc = endpoint(transport, args.integrity)?;

@@ -1,4 +1,4 @@
-//! A closed loop of calls through the raw layer: every answer is checked, and calls the next one.
+//! A closed loop of calls through the raw layer. Each answer is checked and triggers the next call.
 
 use std::time::{Duration, Instant};
 
@@ -10,24 +10,24 @@ use crate::methods;
 use crate::payload::{self, SINK_ANSWER, SinkAnswers};
 use crate::report::Latencies;
 
-/// A loop in which nothing happens for this long has lost a call.
+/// A loop without an answer for this time has lost a call.
 const STALL_LIMIT: Duration = Duration::from_secs(15);
-/// Turns of the loop between two looks at the clock.
+/// Turns of the loop between two checks of the clock.
 const TURNS: u32 = 64;
-/// Tells control calls from others.
+/// Token of control calls. The tokens of other calls are their slots.
 const CONTROL_TOKEN: u64 = u64::MAX;
 
-/// What is called.
+/// The method that is called, and sizes of messages in bytes.
 enum Work {
-    /// The answer is the request.
+    /// The answer equals the request.
     Mirror { len: usize },
-    /// The answer has another length.
+    /// The answer has another length than the request.
     Echo { request: usize, answer: usize },
-    /// The answer is a sum.
+    /// The answer is a sum over the request.
     Sink { request: usize, answers: Option<SinkAnswers> },
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Clone, Copy)]
 struct Pending {
     session: usize,
@@ -35,7 +35,7 @@ struct Pending {
     sent: raw::Instant,
 }
 
-/// A client's side of the loop.
+/// The client of the loop.
 pub(crate) struct Load {
     work: Work,
     sessions: Vec<SessionId>,
@@ -48,13 +48,14 @@ pub(crate) struct Load {
     latencies: Option<Latencies>,
     control: Option<Vec<u8>>,
     failure: Option<Failure>,
-    /// Where the sessions go, for messages.
+    /// The peer of the sessions, for error messages.
     peer: String,
 }
 
 impl Load {
-    /// Requests above this size are filled once, numbered per call and summed up by the server, instead
-    /// of written, echoed and compared byte by byte: the loop is to measure calls.
+    /// Largest request, in bytes, whose pattern is written for each call, echoed, and compared byte
+    /// by byte. A larger request to a sink is filled once and numbered per call, and the server
+    /// answers with a sum, so that the loop measures calls and not the patterns.
     pub(crate) const MAX_ECHO: usize = 4_096;
 
     /// Calls with requests of `request` bytes that ask for `answer` bytes.
@@ -92,7 +93,7 @@ impl Load {
         })
     }
 
-    /// Payload of a call, both ways, in bytes.
+    /// Payload of a call in bytes, request and answer together.
     pub(crate) fn payload(&self) -> usize {
         match self.work {
             Work::Mirror { len } => 2 * len,
@@ -101,7 +102,7 @@ impl Load {
         }
     }
 
-    /// Measures latencies from now on.
+    /// Starts to measure latencies.
     pub(crate) fn measure_latencies(&mut self) {
         self.latencies = Some(Latencies::new());
     }
@@ -110,7 +111,7 @@ impl Load {
         self.latencies.take().unwrap_or_else(Latencies::new)
     }
 
-    /// Opens `count` sessions to `peer`; `others` is called as often as the endpoint is turned.
+    /// Opens `count` sessions to `peer`. Calls `others` after each turn of the endpoint.
     pub(crate) fn connect<T: Transport>(
         &mut self,
         rpc: &mut Rpc<T>,
@@ -140,8 +141,8 @@ impl Load {
         self.failure.get_or_insert(Failure::new(why));
     }
 
-    /// Keeps `outstanding` calls under way for `duration`, spread over the sessions, then lets them
-    /// finish. Returns how many were answered, in what time.
+    /// Keeps `outstanding` calls in flight for `duration`, spread over the sessions, then waits for
+    /// their ends. Returns the number of answered calls and the elapsed time.
     pub(crate) fn run<T: Transport>(
         &mut self,
         rpc: &mut Rpc<T>,
@@ -179,7 +180,7 @@ impl Load {
                     STALL_LIMIT.as_secs()
                 )));
             }
-            // Whatever is still under way: the run is over.
+            // A failure ends the run, even with calls in flight.
             if self.failure.is_some() {
                 break;
             }
@@ -188,7 +189,7 @@ impl Load {
         Ok((self.done - before, start.elapsed()))
     }
 
-    /// A filled request.
+    /// Allocates a request and fills it.
     fn request<T: Transport>(&mut self, cx: &mut Context<'_, T>) -> Result<MsgBuf, Failure> {
         let (Work::Mirror { len }
         | Work::Echo { request: len, .. }
@@ -212,7 +213,7 @@ impl Load {
         let number = self.next_number;
         self.next_number += 1;
         let method = match self.work {
-            // The number makes the bytes this call's.
+            // The number makes the bytes unique to this call.
             Work::Mirror { .. } => {
                 payload::number_request(request.as_mut_slice(), number);
                 methods::MIRROR
@@ -236,7 +237,7 @@ impl Load {
         }
     }
 
-    /// Makes a call to the server's process and waits for the answer.
+    /// Makes a control call to the server process and waits for the answer.
     pub(crate) fn control<T: Transport>(
         &mut self,
         rpc: &mut Rpc<T>,
@@ -254,7 +255,7 @@ impl Load {
             self.check()?;
             if let Some(answer) = self.control.take() {
                 return methods::ServerState::from_bytes(&answer)
-                    .ok_or_else(|| Failure::new("the server speaks another version"));
+                    .ok_or_else(|| Failure::new("the server has another version of erpc-bench"));
             }
         }
     }

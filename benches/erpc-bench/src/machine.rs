@@ -1,4 +1,5 @@
-//! What the machine does to a measurement: cores, CPU time, the distance between cores.
+//! Properties of the machine that affect a measurement: cores, CPU time, the distance between
+//! cores.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::failure::Failure;
 
-/// Binds the calling thread, and threads it starts later, to a core.
+/// Binds the calling thread, and the threads that it starts later, to a core.
 pub(crate) fn pin(core: usize) -> Result<(), Failure> {
     if core >= CpuSet::MAX_CPU {
         return Err(Failure::new(format!("there is no core {core}")));
@@ -27,7 +28,7 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// User and system time of another process of this machine, to a clock tick (10 ms).
+/// User and system time of another process of this machine, in steps of a clock tick (10 ms).
 pub(crate) fn cpu_time_of(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is a name in parentheses, which may contain anything.
@@ -38,7 +39,8 @@ pub(crate) fn cpu_time_of(pid: u32) -> Option<Duration> {
     Some(Duration::from_nanos(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second())))
 }
 
-/// Names this boot of this machine; two processes with the same name run on the same cores.
+/// Identifies this boot of this machine. Two processes with the same value share the machine's
+/// cores.
 pub(crate) fn boot_id() -> [u8; 16] {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -48,12 +50,12 @@ pub(crate) fn boot_id() -> [u8; 16] {
 const BATCHES: u64 = 100;
 const ROUNDS: u64 = 1_000;
 
-/// Longest time that [`ping_pong`] takes: a round of a far pair of cores is below a microsecond, and
-/// one core that is busy otherwise makes it longer.
+/// Time limit of [`ping_pong`]. A round between distant cores takes less than a microsecond, longer
+/// if a core is busy with other work.
 pub(crate) const PING_PONG_TIME: Duration = Duration::from_millis(400);
 
-/// Nanoseconds that a cache line takes from one core to the other and back, the best of 100 batches.
-/// `None` if the cores are the same, or one of them is not to be had.
+/// Round trip of a cache line between two cores, in nanoseconds, the best of 100 batches. `None` if
+/// the cores are the same, or a thread cannot run on one of them.
 pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
     #[repr(align(128))]
     struct SharedLine(AtomicU64);
@@ -63,7 +65,7 @@ pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
     let line = SharedLine(AtomicU64::new(0));
     let start = Instant::now();
     let is_over = || start.elapsed() > PING_PONG_TIME;
-    // Whoever gives up says so with a number that ends the other one.
+    // A side that gives up stores this value, which stops the other side.
     const OVER: u64 = u64::MAX;
     let await_number = |number: u64| -> bool {
         for spins in 1u64.. {
@@ -96,7 +98,7 @@ pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
             for _ in 0..BATCHES {
                 let start = Instant::now();
                 for _ in 0..ROUNDS {
-                    // Not a plain store: the other side may have given up meanwhile.
+                    // Not a plain store, which would overwrite `OVER` of the other side.
                     line.0
                         .compare_exchange(number, number + 1, Ordering::AcqRel, Ordering::Relaxed)
                         .ok()?;
@@ -110,7 +112,7 @@ pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
             }
             best
         };
-        // On a thread of its own, so that the caller's affinity stays what it was.
+        // A separate thread, because `pin` would change the caller's affinity.
         let best = scope.spawn(serve).join().ok().flatten();
         line.0.store(OVER, Ordering::Release);
         best

@@ -1,5 +1,5 @@
-//! Measures erpc, and what it is measured against. One JSON line per run on standard output, words for
-//! people on standard error.
+//! Measures erpc and its baselines. Each run prints one line of JSON on standard output, and text
+//! for people on standard error.
 
 mod client;
 mod congestion;
@@ -41,11 +41,11 @@ enum Command {
     Duplex(inprocess::DuplexArgs),
     /// Streams next to calls, over UDP, two threads
     Stream(stream::StreamArgs),
-    /// Tasks of one endpoint that take turns
+    /// Switches between the tasks of one endpoint
     Tasks(tasks::TasksArgs),
-    /// What is left of bandwidth when packets are lost
+    /// Bandwidth under packet loss
     Loss(congestion::LossArgs),
-    /// How long calls take of which packets were lost
+    /// Latency of calls that lose packets
     Recovery(congestion::RecoveryArgs),
     /// Many clients send to one server, in simulation
     Incast(congestion::IncastArgs),
@@ -55,11 +55,11 @@ enum Command {
     Scale(congestion::ScaleArgs),
     /// Queues, rates and latencies as SVG
     Figures(congestion::FiguresArgs),
-    /// Recovery after a loop stood still
+    /// Recovery after an event loop stalled
     Stall(congestion::StallArgs),
-    /// The first call after a silence
+    /// Latency of the first call after an idle period
     Idle(congestion::IdleArgs),
-    /// Handlers that take time, with and without congestion control
+    /// Slow handlers, with and without congestion control
     Handler(congestion::HandlerArgs),
     /// Many clients send to one server through a slow port, over UDP between network namespaces
     Queue(queue::QueueArgs),
@@ -69,8 +69,9 @@ enum Command {
     RawServer(raw::ServerArgs),
 }
 
-/// What is understood. A negative number is the value of the argument before it, which knows what it wants instead; by
-/// itself clap takes it for an argument that nobody knows.
+/// The command line. A negative number is parsed as the value of the argument before it, so that
+/// the argument's own parser refuses it with its valid range. By default, clap would report an
+/// unknown argument.
 fn grammar() -> clap::Command {
     Command::command().mut_subcommands(|subcommand| {
         subcommand.mut_args(|arg| {
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_argument_and_what_it_wants() {
+    fn an_error_names_the_argument_and_its_valid_values() {
         let refusal = |line: &str| {
             let refused = grammar().try_get_matches_from(line.split(' '));
             refused.expect_err(line).to_string()

@@ -1,32 +1,33 @@
-//! Method ids of the raw layer's workloads, and the calls by which a client asks how the server is.
+//! Method ids of the raw layer's workloads, and the control calls, by which a client reads the
+//! state of the server process.
 
 use std::time::Duration;
 
 use erpc::LoopGaps;
 use erpc::service::method_id;
 
-/// Answers with what it was sent.
+/// The answer is the request.
 pub(crate) const MIRROR: u32 = method_id("bench.v1.Raw/Mirror");
-/// Answers with as many bytes as it is asked for; see [`payload`](crate::payload).
+/// The answer has the size that the request asks for; see [`payload`](crate::payload).
 pub(crate) const ECHO: u32 = method_id("bench.v1.Raw/Echo");
-/// Takes large requests.
+/// Takes large requests. The answer is a short checksum.
 pub(crate) const SINK: u32 = method_id("bench.v1.Raw/Sink");
 /// Answers a [`Control`] with a [`ServerState`].
 pub(crate) const CONTROL: u32 = method_id("bench.v1.Raw/Control");
 
-/// A request to the server's process rather than to a service.
+/// A request to the server process itself, not to a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Control {
-    /// Says how it is.
+    /// The server reports its state.
     State,
-    /// Says how it is, then leaves its core alone for that long.
+    /// The server reports its state, then its thread sleeps for this time to free the core.
     Park(Duration),
 }
 
 impl Control {
     /// Bytes of a request.
     pub(crate) const LEN: usize = 4;
-    /// Nobody parks a server for longer.
+    /// Longest time to park. Longer requests are shortened.
     const MAX_PARK: Duration = Duration::from_secs(1);
 
     pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
@@ -46,14 +47,14 @@ impl Control {
     }
 }
 
-/// How the server is.
+/// The state of the server process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ServerState {
     /// CPU time of its process.
     pub(crate) cpu_time: Duration,
-    /// Times that the loop was away which answered.
+    /// Stalls of the event loop that answered.
     pub(crate) gaps: LoopGaps,
-    /// The core that the endpoint which answered runs on.
+    /// The core of the endpoint that answered.
     pub(crate) core: u32,
     /// The machine; see [`boot_id`](crate::machine::boot_id).
     pub(crate) boot_id: [u8; 16],
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_messages_survive_the_wire_and_parking_is_bounded() {
+    fn control_messages_round_trip_and_the_park_time_is_capped() {
         for control in [Control::State, Control::Park(Duration::from_millis(300))] {
             assert_eq!(Control::from_bytes(&control.to_bytes()), Some(control));
         }

@@ -1,4 +1,4 @@
-//! What calls carry: bytes from which every answer can be checked.
+//! The messages of calls. Their bytes allow to check every answer.
 //!
 //! ```text
 //!  echo request and answer             sink request                     sink answer, 32 bytes
@@ -8,15 +8,15 @@
 //! +--------+--------+---------+       +--------+----------------+      +------+--------+-----+---+
 //! ```
 //!
-//! The pattern is words that depend on the call's number and their place, so the front of a request is
-//! the front of its answer, and no answer is that of another call.
+//! Each word of the pattern depends on the call's number and on the word's position. So a request
+//! and its answer start with the same bytes, and the answer of another call is detected.
 
 /// Smallest request and answer of an echo.
 pub(crate) const MIN_ECHO: usize = 2 * WORD;
 /// Bytes in front of an echo's pattern.
 const HEAD: usize = MIN_ECHO;
 const WORD: usize = size_of::<u64>();
-/// Largest request and answer, in bytes: what endpoints take by default.
+/// Largest request and answer, in bytes: the default limit of endpoints.
 pub(crate) const MAX_MESSAGE: usize = 8 << 20;
 
 /// Parses the bytes of a message for the command line.
@@ -29,8 +29,8 @@ pub(crate) fn message(text: &str) -> Result<usize, String> {
 
 /// Bytes of a sink's answer.
 pub(crate) const SINK_ANSWER: usize = 32;
-/// A sink's sum takes one word out of this many bytes: to see that every part of a large message is
-/// there without reading all of it.
+/// The sum of a sink includes one word of each block of this many bytes. It detects missing parts
+/// of a large message without reading all of it.
 const SUM_STEP: usize = 1_024;
 
 /// Writes an echo request that fills `out` and asks for `answer` bytes.
@@ -42,20 +42,20 @@ pub(crate) fn write_echo(out: &mut [u8], number: u64, answer: usize) {
     write_pattern(pattern, number, 0);
 }
 
-/// Bytes that an echo request asks for; `None` if this is no such request.
+/// Size of the answer that an echo request asks for. `None` if this is not an echo request.
 #[inline]
 pub(crate) fn wanted(request: &[u8]) -> Option<usize> {
     let len = number_of(request.get(WORD..)?);
     (MIN_ECHO as u64..=MAX_MESSAGE as u64).contains(&len).then_some(len as usize)
 }
 
-/// Writes the answer to an echo request; `out` is as long as it asked for.
+/// Writes the answer to an echo request. `out` has the size that the request asks for.
 #[inline]
 pub(crate) fn answer_echo(request: &[u8], out: &mut [u8]) {
     let common = request.len().min(out.len());
     out[..common].copy_from_slice(&request[..common]);
     if common < out.len() {
-        // From the word on in which the request ends.
+        // Starts with the word in which the request ends.
         let first = (common - HEAD) / WORD;
         write_pattern(&mut out[HEAD + first * WORD..], number_of(request), first as u64);
     }
@@ -69,7 +69,7 @@ pub(crate) fn is_echo(answer: &[u8], number: u64, len: usize) -> bool {
     wrong == 0 && answer.len() == len && is_pattern(pattern, number)
 }
 
-/// Fills a mirrored or a sink request; [`number_request`] makes it one of many.
+/// Fills a mirror or a sink request; [`number_request`] then gives it a number.
 pub(crate) fn fill(out: &mut [u8]) {
     write_pattern(out, 0, 0);
 }
@@ -88,7 +88,7 @@ pub(crate) fn answer_sink(request: &[u8]) -> [u8; SINK_ANSWER] {
     sink_answer(number_of(request), request.len(), sum(request))
 }
 
-/// Answers to requests that are equal but for their number.
+/// The expected answers to sink requests that differ only in their number.
 pub(crate) struct SinkAnswers {
     len: usize,
     sum_without_number: u64,
@@ -149,7 +149,7 @@ fn write_pattern(out: &mut [u8], number: u64, first: u64) {
     }
 }
 
-/// Whether `bytes` are the pattern from its first word on.
+/// Whether `bytes` are the start of the pattern.
 #[inline]
 fn is_pattern(bytes: &[u8], number: u64) -> bool {
     let mut words = bytes.chunks_exact(WORD);
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn echoes_of_all_sizes_are_recognised_and_damage_is_seen() {
+    fn echoes_of_all_sizes_are_recognised_and_corruption_is_detected() {
         for (request, answer) in [(16, 16), (32, 32), (32, 16), (19, 700), (700, 64), (703, 701)] {
             let (mut asked, mut answered) = (vec![0; request], vec![0; answer]);
             write_echo(&mut asked, 0x1234_5678_9ABC, answer);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn sinks_see_missing_parts() {
+    fn a_sink_answer_detects_missing_parts() {
         let mut request = vec![0; 100_000];
         fill(&mut request);
         let answers = SinkAnswers::to(&request);

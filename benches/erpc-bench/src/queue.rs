@@ -1,4 +1,5 @@
-//! `queue`: many clients send to one server through a slow port, over the kernel's UDP between network namespaces.
+//! `queue`: many clients send to one server through a slow port, over the kernel's UDP between
+//! network namespaces.
 
 use std::time::Duration;
 
@@ -13,13 +14,13 @@ use crate::report::Line;
 
 #[derive(Args)]
 pub(crate) struct QueueArgs {
-    /// What the port sends, in 10^6 bits per second
+    /// Rate of the port, in 10^6 bits per second
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=10_000))]
     rate_mbit: u64,
-    /// Who controls the rates of the clients
+    /// Congestion control of the clients
     #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
-    /// Through a router in user space that marks packets, which `dcqcn` takes in any case
+    /// Send through a router in user space that marks packets; always on for `dcqcn`
     #[arg(long)]
     marking: bool,
     /// Clients
@@ -28,15 +29,16 @@ pub(crate) struct QueueArgs {
     /// Bytes of a request
     #[arg(long, default_value_t = 8 << 20, value_parser = payload::message)]
     size: usize,
-    /// Milliseconds before those that are measured
+    /// Warm-up before the measurement, in milliseconds
     #[arg(long, default_value = "500", value_parser = millis)]
     warm_up: Duration,
-    /// Milliseconds that are measured
+    /// Duration of the measurement, in milliseconds
     #[arg(long, default_value = "2000", value_parser = millis)]
     millis: Duration,
 }
 
-/// Bytes in the queue behind which packets are marked, for DCQCN: where Timely sees congestion.
+/// Queue length, in bytes, above which packets are marked, for DCQCN. At this length Timely sees
+/// congestion, too.
 const MARK_ABOVE: u64 = 75_000;
 
 pub(crate) fn run(args: &QueueArgs) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! The one line of JSON per run, and what a closed loop measures.
+//! The line of JSON that a run prints, and the results of a closed loop.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -17,12 +17,12 @@ impl Line {
 
     fn name(&mut self, name: &str) -> &mut String {
         self.0.push_str(if self.0.is_empty() { "{" } else { "," });
-        // Names are our own identifiers and need no escapes.
+        // Names are identifiers of this crate and need no escapes.
         let _ = write!(self.0, "\"{name}\":");
         &mut self.0
     }
 
-    /// A text without characters that JSON would escape.
+    /// Adds a text, which has no characters that JSON would escape.
     pub(crate) fn text(mut self, name: &str, value: &str) -> Self {
         debug_assert!(value.chars().all(|c| c.is_ascii_graphic() && c != '"' && c != '\\'));
         let _ = write!(self.name(name), "\"{value}\"");
@@ -34,7 +34,7 @@ impl Line {
         self
     }
 
-    /// A number, `null` if it is none or was not measured.
+    /// Adds a number, or `null` if it is not finite or was not measured.
     pub(crate) fn number(mut self, name: &str, value: Option<f64>) -> Self {
         match value.filter(|value| value.is_finite()) {
             Some(value) => {
@@ -45,7 +45,7 @@ impl Line {
         self
     }
 
-    /// What a client sent again, by cause.
+    /// Adds a client's retransmissions, by cause.
     pub(crate) fn resent(self, counts: &Retransmissions) -> Self {
         self.int("retx", counts.shown_lost())
             .int("probes", counts.probes)
@@ -59,21 +59,21 @@ impl Line {
     }
 }
 
-/// Three decimals, or four digits for small numbers: figures are compared, not admired.
+/// Rounds to three decimals, or to five if the value is below 1.
 fn rounded(value: f64) -> String {
     let decimals = if value.abs() >= 1.0 { 3 } else { 5 };
     let text = format!("{value:.decimals$}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Latencies in nanoseconds, to a part in a thousand.
+/// Latencies in nanoseconds, with three significant digits.
 pub(crate) struct Latencies {
     all: Histogram<u64>,
     first: Option<u64>,
 }
 
 impl Latencies {
-    /// Longest latency that is told apart.
+    /// Longest latency that the histogram can represent. Longer ones count as this.
     const MAX: Duration = Duration::from_secs(60);
 
     pub(crate) fn new() -> Self {
@@ -93,7 +93,7 @@ impl Latencies {
         self.first = self.first.or(Some(nanos));
     }
 
-    /// The one that was recorded first.
+    /// The latency that was recorded first, in microseconds.
     pub(crate) fn first_micros(&self) -> Option<f64> {
         self.first.map(|nanos| nanos as f64 / 1e3)
     }
@@ -103,21 +103,22 @@ impl Latencies {
     }
 }
 
-/// What a closed loop of calls came to.
+/// The result of a closed loop of calls.
 pub(crate) struct LoopOutcome {
     pub(crate) workload: &'static str,
     pub(crate) outstanding: usize,
-    /// Calls within the measured time, and with those of the warm-up.
+    /// Calls within the measured time.
     pub(crate) ops: u64,
+    /// Calls including those of the warm-up.
     pub(crate) ops_total: u64,
     pub(crate) elapsed: Duration,
-    /// Payload of a call, both ways, in bytes.
+    /// Payload of a call in bytes, request and answer together.
     pub(crate) payload: usize,
     pub(crate) latencies: Latencies,
     pub(crate) cpu_client: Duration,
     pub(crate) cpu_server: Option<Duration>,
     pub(crate) resent: Retransmissions,
-    /// Times that the loops were away, `None` where there is none or it cannot be asked.
+    /// Stalls of the event loops. `None` if the side has no event loop or does not answer.
     pub(crate) gaps_client: Option<LoopGaps>,
     pub(crate) gaps_server: Option<LoopGaps>,
     pub(crate) pp_ns: Option<f64>,
@@ -136,7 +137,7 @@ impl LoopOutcome {
         let longest = gaps.map(|gaps| gaps.longest).max().map(|time| time.as_secs_f64() * 1e6);
         let shown = |value: Option<f64>| value.map_or("?".to_owned(), rounded);
         eprintln!(
-            "{} x{}: {} calls/s, {} Gb/s, p50 {} us, p99 {} us, p99.9 {} us, {} CPU s per million calls, retx {}, probes {}, loops away {} and {} times, up to {} us, ping-pong {} ns",
+            "{} x{}: {} calls/s, {} Gb/s, p50 {} us, p99 {} us, p99.9 {} us, {} CPU s per million calls, retx {}, probes {}, loops stalled {} and {} times, up to {} us, ping-pong {} ns",
             self.workload,
             self.outstanding,
             rps.round(),

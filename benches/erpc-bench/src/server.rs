@@ -20,24 +20,25 @@ pub(crate) struct ServerArgs {
     /// Address to listen at
     #[arg(long)]
     addr: SocketAddr,
-    /// Endpoints, one thread each
+    /// Endpoints, each on its own thread
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
     /// Core of the first thread; the others follow on the next cores
     #[arg(long)]
     core: Option<usize>,
-    /// Sleep when there is nothing to do, instead of spinning
+    /// Sleep when idle, instead of spinning
     #[arg(long)]
     sleep: bool,
-    /// One datagram per packet: neither UDP_SEGMENT nor UDP_GRO, to compare with `raw` and `raw --mmsg`
+    /// One datagram per packet, without UDP_SEGMENT and UDP_GRO, to compare with `raw` and `raw
+    /// --mmsg`
     #[arg(long)]
     no_offload: bool,
-    /// Damage some answers, to see that clients notice
+    /// Corrupt some answers, to test that clients detect it
     #[arg(long)]
     inject_corruption: bool,
 }
 
-/// Serves until it is killed.
+/// Serves until the process is killed.
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
     let config = UdpConfig::new().address(args.addr).offload(!args.no_offload);
     let transports =
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
     })
 }
 
-/// One endpoint's thread.
+/// Runs one endpoint. Returns only on an error.
 fn serve(mut rpc: Rpc<Udp>, args: &ServerArgs, index: usize) -> Result<(), Failure> {
     if let Some(first) = args.core {
         machine::pin(first + index)?;
@@ -77,7 +78,7 @@ fn serve(mut rpc: Rpc<Udp>, args: &ServerArgs, index: usize) -> Result<(), Failu
     loop {
         let work = rpc.run_once(&mut answerer);
         if let Some(time) = answerer.take_park() {
-            // Somebody measures this core.
+            // A client measures this core.
             thread::sleep(time);
             rpc.rested();
         }
@@ -87,7 +88,7 @@ fn serve(mut rpc: Rpc<Udp>, args: &ServerArgs, index: usize) -> Result<(), Failu
     }
 }
 
-/// What authenticates the cookies of this server.
+/// The key that authenticates this server's cookies.
 fn secret() -> [u8; 16] {
     // Each `RandomState` is keyed by the operating system's randomness.
     let [a, b] = [0u64, 1].map(|number| RandomState::new().hash_one(number).to_ne_bytes());

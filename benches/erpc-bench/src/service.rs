@@ -1,4 +1,4 @@
-//! What answers: the raw layer's methods, and the typed service behind them.
+//! The server of the benchmarks: the methods of the raw layer, and the typed service.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -16,12 +16,13 @@ use crate::machine;
 use crate::methods::{self, Control, ServerState};
 use crate::payload;
 
-/// Code that `erpc-build` made of `proto/bench.proto`.
+/// Code that `erpc-build` generates from `proto/bench.proto`.
 pub(crate) mod proto {
     erpc::include_proto!("bench.v1");
 }
 
-/// A store that holds 64 bytes for every key that is not divisible by 16.
+/// A store with a value of 64 bytes for each key. For multiples of 16, the answer's flag says that
+/// the key is missing.
 #[derive(erpc::Service)]
 #[erpc(service = proto::Bench)]
 pub(crate) struct Store {
@@ -31,7 +32,7 @@ pub(crate) struct Store {
 /// Bytes of a value.
 const VALUE: usize = 64;
 
-/// What the store has for `key`.
+/// The store's value for `key`.
 fn value(key: u64) -> [u8; VALUE] {
     std::array::from_fn(|at| (key as u8).wrapping_add(at as u8))
 }
@@ -40,7 +41,7 @@ fn is_there(key: u64) -> bool {
     !key.is_multiple_of(16)
 }
 
-/// Whether this is the store's answer for `key`.
+/// Whether `answer` is the store's answer for `key`.
 pub(crate) fn is_answer(answer: &proto::GetResponse, key: u64) -> bool {
     answer.found == is_there(key) && answer.value[..] == value(key)[..]
 }
@@ -64,28 +65,29 @@ impl proto::Bench for Store {
     }
 }
 
-/// One answer in so many is damaged, if damage was asked for.
+/// One answer in this number is corrupted, if corruption is on.
 const DAMAGE_EVERY: u64 = 61;
 
-/// An endpoint's server side.
+/// The application of a server endpoint.
 pub(crate) struct Answerer {
     routes: Routes,
     sink: Arc<dyn ReplySink>,
     damages: bool,
     answers: u64,
-    /// How long somebody wants the core.
+    /// Time for which a client wants the core, until the endpoint's thread takes it.
     park: Option<Duration>,
 }
 
 impl Answerer {
-    /// An answerer of everything; if `damages`, one that flips a bit now and then.
+    /// Answers all methods. If `damages`, it flips a bit in one answer in [`DAMAGE_EVERY`].
     pub(crate) fn new(damages: bool) -> Result<Self, MethodCollision> {
         let mut routes = Routes::new();
         Arc::new(Store::new()).register(&mut routes)?;
         Ok(Self { routes, sink: Arc::new(NoDeferral), damages, answers: 0, park: None })
     }
 
-    /// How long the core is to be left alone; asked after the answer is sent.
+    /// Takes the time for which the thread should free its core. The thread calls this after it has
+    /// sent the answer.
     pub(crate) fn take_park(&mut self) -> Option<Duration> {
         self.park.take()
     }
@@ -129,7 +131,8 @@ impl Answerer {
         }
     }
 
-    /// What is measured to the nanosecond: no status, no dispatch. `false` if it cannot be answered here.
+    /// Answers a mirror request. Kept short, without statuses and dispatch, because it is measured
+    /// to the nanosecond. `false` if no buffer for the answer is available.
     #[inline(always)]
     fn mirror<T: Transport>(
         &mut self,
@@ -147,7 +150,7 @@ impl Answerer {
         true
     }
 
-    /// As `mirror`, for answers of another length.
+    /// Like `mirror`, for answers of another length. Also `false` if the request is not an echo.
     #[inline]
     fn echo<T: Transport>(
         &mut self,
@@ -174,7 +177,7 @@ impl Answerer {
         kept: Option<ResponseBuffer>,
         body: &[u8],
     ) -> Result<Option<MsgBuf>, Status> {
-        let bad = || Status::invalid_argument("no request of this benchmark");
+        let bad = || Status::invalid_argument("not a request of this benchmark");
         let mut answer = match method {
             methods::ECHO | methods::MIRROR => return Err(bad()),
             methods::SINK => filled(cx, kept, &payload::answer_sink(body))?,
@@ -234,10 +237,10 @@ fn filled<T: Transport>(
     Ok(answer)
 }
 
-/// Where typed handlers run. They encode into the slot's own buffer.
+/// The host of typed handlers. Their responses are encoded into the slot's own buffer.
 pub(crate) struct Host<'a, 'c, T: Transport> {
     pub(crate) cx: RefCell<&'a mut Context<'c, T>>,
-    /// Came with the request.
+    /// The buffer that came with the request.
     pub(crate) buffer: Cell<Option<ResponseBuffer>>,
     pub(crate) sink: &'a Arc<dyn ReplySink>,
 }
@@ -265,7 +268,7 @@ impl<T: Transport> CallHost for Host<'_, '_, T> {
     }
 }
 
-/// Where deferred answers would go; the store defers none.
+/// The sink of deferred answers. The store never defers, so it drops them.
 pub(crate) struct NoDeferral;
 
 impl ReplySink for NoDeferral {

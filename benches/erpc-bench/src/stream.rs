@@ -1,4 +1,4 @@
-//! Streams next to calls: the same messages over UDP, one by one and in streams.
+//! Streams compared with calls: the same messages over UDP, as calls and as items of streams.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,10 +30,10 @@ pub(crate) struct StreamArgs {
     server_core: usize,
 }
 
-/// Calls under way at a time.
+/// Calls in flight.
 const WINDOW: usize = 64;
 
-/// Messages between two looks at the clock.
+/// Messages between two checks of the clock.
 const ROUND: u64 = 256;
 
 type Message = Vec<u8>;
@@ -50,7 +50,7 @@ impl Streams {
         Ok(Response::new(request.into_message()))
     }
 
-    /// The request over and over.
+    /// Sends the request repeatedly until the client cancels.
     async fn down(
         &self,
         request: Request<'_, Message>,
@@ -61,7 +61,7 @@ impl Streams {
         }
     }
 
-    /// The request once.
+    /// Sends the request once.
     async fn one(
         &self,
         request: Request<'_, Message>,
@@ -70,7 +70,7 @@ impl Streams {
         Ok(out.send(request.into_message()).await?)
     }
 
-    /// How many there were.
+    /// Answers with the number of messages.
     async fn up(&self, request: Request<'_, Incoming<Message>>) -> Result<Response<u64>, Status> {
         let (mut messages, mut count) = (request.into_message(), 0);
         while messages.next().await?.is_some() {
@@ -129,14 +129,15 @@ pub(crate) fn run(args: &StreamArgs) -> Result<(), Failure> {
 }
 
 struct Figures {
-    /// Per second, [`WINDOW`] at a time.
+    /// Calls per second, with [`WINDOW`] in flight.
     calls: f64,
-    /// Messages per second of one stream, each way.
+    /// Messages per second of one stream from the server.
     down: f64,
+    /// Messages per second of one stream from the client.
     up: f64,
-    /// One after the other.
+    /// Latencies of calls in sequence.
     call: Latencies,
-    /// Streams of one message, one after the other.
+    /// Latencies of the first message of streams in sequence, each of one message.
     one: Latencies,
 }
 

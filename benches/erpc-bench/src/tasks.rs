@@ -1,4 +1,4 @@
-//! What it costs an endpoint to go from one task to the next.
+//! The cost of a switch from one task of an endpoint to the next.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -19,7 +19,7 @@ pub(crate) struct TasksArgs {
     /// Tasks that run
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     tasks: u32,
-    /// Seconds, half of it for each way
+    /// Seconds, half of them for each kind of switch
     #[arg(long, default_value_t = 2.0, value_parser = machine::seconds)]
     secs: f64,
     /// Core to run on
@@ -27,7 +27,7 @@ pub(crate) struct TasksArgs {
     core: usize,
 }
 
-/// Both ways: tasks that yield, and pairs of tasks that wake each other.
+/// Measures both kinds of switch: tasks that yield, and pairs of tasks that wake each other.
 pub(crate) fn run(args: &TasksArgs) -> Result<(), Failure> {
     machine::pin(args.core)?;
     let time = Duration::from_secs_f64(args.secs / 2.0);
@@ -42,14 +42,14 @@ pub(crate) fn run(args: &TasksArgs) -> Result<(), Failure> {
     })?;
     let ball = RefCell::new(Rc::new(Ball::default()));
     let (pings, ping_ns) = measure(args.tasks / 2 * 2, time, |endpoint, count, task| {
-        // One for each pair.
+        // One ball per pair of tasks.
         if task % 2 == 0 {
             ball.replace(Rc::default());
         }
         let ball = Rc::clone(&ball.borrow());
         drop(endpoint.spawn(play(ball, task % 2, Rc::clone(count))));
     })?;
-    eprintln!("{yield_ns:.1} ns from a task that yields to the next, {ping_ns:.1} ns by a wake");
+    eprintln!("{yield_ns:.1} ns per switch by a yield, {ping_ns:.1} ns by a wake");
     Line::new()
         .int("tasks", args.tasks.into())
         .int("switches", yields + pings)
@@ -60,7 +60,8 @@ pub(crate) fn run(args: &TasksArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets `start` start tasks that count their turns, and runs them; turns, and CPU nanoseconds of one.
+/// Starts tasks with `start`, which count their turns, and runs them. Returns the number of turns
+/// and the CPU time of one turn in nanoseconds.
 fn measure(
     tasks: u32,
     time: Duration,
@@ -99,7 +100,7 @@ async fn yield_now() {
     .await;
 }
 
-/// A ball between two tasks: whose turn it is, and how each is woken.
+/// State that two tasks share: which of them has the turn, and their wakers.
 #[derive(Default)]
 struct Ball {
     holder: Cell<u32>,
@@ -112,7 +113,7 @@ async fn play(ball: Rc<Ball>, side: u32, count: Rc<Cell<u64>>) {
             if ball.holder.get() == side {
                 return Poll::Ready(());
             }
-            // Kept from one turn to the next: what is measured is not how wakers are cloned.
+            // The waker is kept between turns, so that the measurement does not include its clones.
             let mut waiters = ball.waiters.borrow_mut();
             let waiter = &mut waiters[side as usize];
             if !waiter.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {

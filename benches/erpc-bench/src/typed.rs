@@ -1,4 +1,4 @@
-//! A closed loop of typed calls, as a user writes it: a generated client and callbacks.
+//! A closed loop of typed calls, written as a user would: a generated client and callbacks.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use crate::failure::Failure;
 use crate::report::Latencies;
 use crate::service::{self, proto};
 
-/// Calls `Get` over and over.
+/// A closed loop that calls `Get`.
 pub(crate) struct GetLoad {
     endpoint: Endpoint,
     shared: Rc<CallbackState>,
     outstanding: usize,
 }
 
-/// What the callbacks share.
+/// State that the callbacks share.
 struct CallbackState {
     clients: Vec<proto::BenchClient>,
     end: Cell<Instant>,
@@ -32,7 +32,7 @@ struct CallbackState {
 }
 
 impl GetLoad {
-    /// Payload of a call: a key there, a value and a flag back.
+    /// Payload of a call in bytes: a key in the request, a value and a flag in the response.
     pub(crate) const PAYLOAD: usize = 8 + 64 + 1;
 
     /// Opens `sessions` sessions.
@@ -59,8 +59,8 @@ impl GetLoad {
         Ok(Self { endpoint, shared: Rc::new(shared), outstanding })
     }
 
-    /// Keeps all calls under way for `duration`, then lets them finish; how many calls were answered, in
-    /// what time.
+    /// Keeps all calls in flight for `duration`, then waits for their ends. Returns the number of
+    /// answered calls and the elapsed time.
     pub(crate) fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure> {
         let (start, before) = (Instant::now(), self.shared.done.get());
         self.shared.end.set(start + duration);

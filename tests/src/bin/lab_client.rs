@@ -1,6 +1,7 @@
-//! A client that opens sessions, uses each once and then only keeps them: `lab_client ADDRESS SESSIONS`.
+//! `lab_client ADDRESS SESSIONS`: a client that opens sessions, makes one call on each and then keeps
+//! them open.
 //!
-//! Says `CONNECTED`, and runs until its standard input ends.
+//! Prints `CONNECTED`, and runs until its standard input ends.
 
 use erpc::{EndpointConfig, IdlePolicy};
 use erpc_test_tools::limit::millis;

@@ -1,7 +1,7 @@
-//! Serves the lab until its standard input ends: `lab_server ADDRESS THREADS`.
+//! A server of the lab, until its standard input ends: `lab_server ADDRESS THREADS`.
 //!
-//! Says `LISTENING address`, and `EXECUTED id` before it answers a piece of work. The lines leave the
-//! process one by one, so that they are not lost with it.
+//! Prints `LISTENING address`, and `EXECUTED id` before it answers a piece of work. Each line is
+//! written immediately, so that it is not lost when the process is killed.
 
 use std::io::Write;
 
@@ -23,11 +23,11 @@ fn main() {
         .expect("the server starts");
     end_with_input();
     say(&format!("LISTENING {}", server.local_addr()));
-    server.wait().expect("the server goes on");
+    server.wait().expect("the server does not fail");
 }
 
-/// One line, one system call.
+/// Prints a line with one system call.
 fn say(line: &str) {
     let written = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
-    written.expect("the test listens");
+    written.expect("the test reads the line");
 }

@@ -1,9 +1,15 @@
-//! One process of a mesh: endpoints that are each a server and a client of all others.
+//! One process of a mesh. Each of its endpoints is a server, and a client of all endpoints of the
+//! mesh, itself included.
 //!
-//! `mesh_node ENDPOINTS SECONDS` says `ENDPOINT address` for each, reads one line with the addresses of
-//! all endpoints of the mesh, and calls them for that long, itself included. It says `DONE calls` when its
-//! calls have ended, reads a line, disconnects, waits until everybody else has, and says `GONE` and what
-//! then is left.
+//! Steps of `mesh_node ENDPOINTS SECONDS`:
+//!
+//! 1. It prints `ENDPOINT address` for each endpoint.
+//! 2. It reads a line with the addresses of all endpoints of the mesh.
+//! 3. Each endpoint calls all of them for `SECONDS`. When all calls have ended, it prints
+//!    `DONE calls`, with the sum over its endpoints.
+//! 4. It reads a line and disconnects.
+//! 5. Each endpoint waits until its clients have disconnected, too. It prints `GONE` and counters
+//!    for each endpoint.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -22,10 +28,10 @@ use erpc_tests::lab::{LabService, client, work};
 use erpc_tests::load::{Lengths, lengths_of};
 use erpc_tests::proto::LabClient;
 
-/// Calls under way per session: the window and two that wait.
+/// Calls in flight per session: the window of 8 and two that wait.
 const OUTSTANDING: usize = 10;
 
-/// How far the mesh is, as the test says.
+/// Commands of the test, from the main thread to the endpoints.
 #[derive(Default)]
 struct Orders {
     peers: OnceLock<Vec<SocketAddr>>,
@@ -48,7 +54,7 @@ fn main() {
         let (orders, send) = (Arc::clone(&orders), send.clone());
         thread::spawn(move || take_part(&orders, secs(seconds), &send));
     }
-    // When a thread panics the others go on; the end of all says that something is wrong.
+    // Only the threads hold senders now, so `next` fails when all of them have ended.
     drop(send);
 
     let handles: Vec<Handle> = (0..endpoints)
@@ -63,7 +69,7 @@ fn main() {
     let line = read_line();
     let peers =
         line.split_whitespace().map(|address| address.parse().expect("an address")).collect();
-    orders.peers.set(peers).expect("set once");
+    orders.peers.set(peers).expect("peers are set once");
     handles.iter().for_each(Handle::wake);
 
     let mut calls = 0;
@@ -75,14 +81,14 @@ fn main() {
     }
     println!("DONE {calls}");
     read_line();
-    orders.disconnect.set(()).expect("set once");
+    orders.disconnect.set(()).expect("disconnect is set once");
     handles.iter().for_each(Handle::wake);
     for _ in 0..endpoints {
         let Report::Gone(stats) = next(&reports) else {
             panic!("an endpoint is ahead of the others")
         };
         println!(
-            "GONE {} sent again, {} dropped, {} overflows",
+            "GONE {} retransmitted, {} dropped, {} overflows",
             stats.protocol.retransmissions.packets() + stats.protocol.repeated_responses,
             stats.protocol.dropped_in_all(),
             stats.transport.rx_overflow
@@ -98,7 +104,7 @@ fn next(reports: &Receiver<Report>) -> Report {
     reports.recv().unwrap_or_else(|_| std::process::exit(1))
 }
 
-/// The next line of the test; without one, the test is gone.
+/// The next line from the test. Ends the process if the test has ended.
 fn read_line() -> String {
     let mut line = String::new();
     match std::io::stdin().read_line(&mut line) {
@@ -107,7 +113,7 @@ fn read_line() -> String {
     }
 }
 
-/// Ends the process if this thread panics: nobody waits for threads one by one.
+/// Ends the process if this thread panics, because the main thread does not join threads.
 struct ExitOnPanic;
 
 impl Drop for ExitOnPanic {
@@ -119,25 +125,25 @@ impl Drop for ExitOnPanic {
 }
 
 fn pool(endpoint: &Endpoint) -> PoolStats {
-    endpoint.stats().expect("outside of the loop").pool
+    endpoint.stats().expect("called outside of the loop").pool
 }
 
-/// An endpoint's life.
+/// Runs an endpoint through all steps.
 fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
     static IDS: AtomicU64 = AtomicU64::new(0);
     let _guard = ExitOnPanic;
-    let send = |what| report.send(what).expect("the main thread listens");
+    let send = |what| report.send(what).expect("the main thread receives reports");
     let endpoint = client(EndpointConfig::new());
     endpoint.listen();
     assert!(endpoint.serve(LabService::default().routes(), None));
     let at_start = pool(&endpoint);
     send(Report::Listening(
-        endpoint.local_route().expect("outside of the loop").socket_addr(),
+        endpoint.local_route().expect("called outside of the loop").socket_addr(),
         endpoint.handle(),
     ));
 
     endpoint.run_until(|| orders.peers.get().is_some());
-    let peers = orders.peers.get().expect("they were waited for");
+    let peers = orders.peers.get().expect("`run_until` waited for the peers");
     let connect = |peer| endpoint.connect(peer).unwrap_or_else(|error| panic!("{peer}: {error}"));
     let sessions: Vec<_> = peers.iter().copied().map(connect).collect();
     let labs: Vec<_> = sessions.iter().cloned().map(LabClient::new).collect();
@@ -152,7 +158,7 @@ fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
                 let (request, expected) = work(id, there, back);
                 let reply =
                     lab.work(request).await.unwrap_or_else(|error| panic!("call {id}: {error}"));
-                assert!(reply == expected, "call {id} brings a wrong answer");
+                assert!(reply == expected, "call {id} has a wrong answer");
                 calls.set(calls.get() + 1);
             }
         })
@@ -161,26 +167,26 @@ fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
     endpoint.block_on(all);
     send(Report::Done(calls.get()));
 
-    // Others may still call.
+    // Other endpoints may still make calls.
     endpoint.run_until(|| orders.disconnect.get().is_some());
     let gone: Vec<_> = sessions.iter().map(erpc::Session::disconnect).collect();
     endpoint.block_on(join_all(gone));
     drop((labs, sessions));
     let patience = Instant::now() + secs(10);
-    let stats = || endpoint.stats().expect("outside of the loop");
+    let stats = || endpoint.stats().expect("called outside of the loop");
     while stats().server_sessions > 0 && Instant::now() < patience {
         endpoint.run_for(millis(10));
     }
     let left = stats();
-    assert_eq!((left.client_sessions, left.server_sessions), (0, 0), "sessions are left: {left:?}");
+    assert_eq!((left.client_sessions, left.server_sessions), (0, 0), "open sessions: {left:?}");
     assert_eq!(
         (left.pool.in_use, left.pool.in_use_bytes),
         (at_start.in_use, at_start.in_use_bytes),
-        "msgbufs have leaked: {left:?}"
+        "leaked msgbufs: {left:?}"
     );
     assert_eq!(left.protocol.failures, 0, "{left:?}");
     send(Report::Gone(Box::new(left)));
 }
 
-/// Now and then some of many packets.
+/// Most messages fit one packet, some need many.
 const LENGTHS: Lengths = &[(180, 300), (19, 20_000), (1, 400_000)];

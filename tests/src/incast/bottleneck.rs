@@ -1,4 +1,5 @@
-//! Clients' host, router, server's host; the router's port to the server is slow. The router is the kernel, or a thread.
+//! The host of the clients, a router and the host of the server. The router's port to the server is
+//! slow. The router is the kernel or a thread.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,21 +10,24 @@ use super::line::Port;
 use erpc_test_tools::netns::{Namespace, run};
 use erpc_test_tools::tun;
 
-/// Addresses that nobody has: TEST-NET-1 and TEST-NET-2. The router has the first of each.
+/// Reserved addresses: TEST-NET-1 and TEST-NET-2. The router has the first address of each net.
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const TO_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(super) const CLIENTS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 const TO_CLIENTS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 
-/// Bytes of a packet, as most links have it.
+/// MTU in bytes of the links to a marking router: that of Ethernet.
 const ETHERNET: usize = 1_500;
 
-/// Names of interfaces: the hosts' only one, and the router's two.
+/// Name of a host's only interface.
 const HOST: &str = "erpc0";
+/// Name of the router's interface to the server.
 const SLOW: &str = "erpc1";
+/// Name of the router's interface to the clients.
 const FAST: &str = "erpc2";
 
-/// Bytes that the slow port may send at once: some 20 packets, for timers are not exact.
+/// Largest burst of the slow port in bytes: some 20 packets, because the kernel's timers are not
+/// exact.
 const BURST: u32 = 32_768;
 
 /// Network namespaces of the clients and of their server, and a router between them.
@@ -36,8 +40,8 @@ const BURST: u32 = 32_768;
 ///  198.51.100.2                           192.0.2.2      LongPath::new: likewise, the thread is the server's
 /// ```
 ///
-/// Packets that a router has taken up no longer count as the senders' own: the queue is the network's, not that of the senders'
-/// socket buffers.
+/// A packet in a router is no longer charged to its sender's socket buffer. So the queue forms in
+/// the network, and not in the socket buffers.
 #[derive(Debug)]
 pub struct Bottleneck {
     router: Router,
@@ -52,7 +56,7 @@ enum Router {
     Thread(Hop),
 }
 
-/// What the slow port's queue says of itself.
+/// State of the slow port's queue: its length in bytes, and packets dropped so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Queue {
     pub(super) backlog: u64,
@@ -60,13 +64,13 @@ pub(super) struct Queue {
 }
 
 impl Bottleneck {
-    /// The port's queue, in bytes: more than 20 sessions of 32 credits put into it.
+    /// Capacity of the port's queue in bytes. 20 sessions with 32 credits each do not fill it.
     pub const BUFFER: u64 = 2 << 20;
 
-    /// A port of `rate_mbit` million bits per second, frames with their headers.
+    /// Makes a port of `rate_mbit` million bits per second, including frame headers.
     ///
     /// # Errors
-    /// What the machine says against it.
+    /// The reason why the machine cannot make the namespaces or the port.
     pub fn new(rate_mbit: u64) -> Result<Self, String> {
         let (clients, router, server) =
             (Namespace::new("clients")?, Namespace::new("router")?, Namespace::new("server")?);
@@ -81,11 +85,12 @@ impl Bottleneck {
         Ok(Self { router: Router::Kernel(router), clients, server, rate_mbit })
     }
 
-    /// The same with a router that is a thread of this program, whose port marks packets (ECN) when its queue exceeds `queue`
-    /// bytes: many kernels have no queue that does. It takes a part of a core, so compare runs through it with each other.
+    /// The same with a router that is a thread of this process. Its port marks packets (ECN) when
+    /// its queue exceeds `queue` bytes; many kernels have no queue that does. The thread uses a
+    /// part of a core, so compare its runs only with each other.
     ///
     /// # Errors
-    /// What the machine says against it.
+    /// The reason why the machine cannot make the namespaces or the devices.
     pub fn marking(rate_mbit: u64, queue: u64) -> Result<Self, String> {
         let (clients, server) = (Namespace::new("clients")?, Namespace::new("server")?);
         let devices = [tunnel(&clients, CLIENTS, ETHERNET)?, tunnel(&server, SERVER, ETHERNET)?];
@@ -95,7 +100,7 @@ impl Bottleneck {
         Ok(Self { router, clients, server, rate_mbit })
     }
 
-    /// What the port sends, in bytes per second.
+    /// Rate of the port in bytes per second.
     #[must_use]
     pub fn link_rate(&self) -> u64 {
         self.rate_mbit * 125_000
@@ -117,15 +122,15 @@ impl Bottleneck {
         let said = router.tc(&format!("-s -j qdisc show dev {SLOW} root"));
         let said = said.expect("the port has a queue");
         let number = |field: &str| {
-            let (_, rest) = said.split_once(&format!("\"{field}\":")).expect("tc tells it");
+            let (_, rest) = said.split_once(&format!("\"{field}\":")).expect("tc prints the field");
             let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-            rest[..digits].parse().expect("it is a number")
+            rest[..digits].parse().expect("the field is a number")
         };
         Queue { backlog: number("backlog"), drops: number("drops") }
     }
 }
 
-/// From `host` to the port of `router` that has the address `gateway`.
+/// Makes a cable from `host` to a port of `router` with the address `gateway`.
 fn cable(
     router: &Namespace,
     port: &str,
@@ -137,17 +142,17 @@ fn cable(
     run("ip", &format!("link add {HOST} netns {at} type veth peer name {port} netns {to}"))?;
     for (namespace, name, ip) in [(host, HOST, ip), (router, port, gateway)] {
         namespace.ip(&format!("address add {ip}/24 dev {name}"))?;
-        // One frame at a time: a port counts what was not cut into packets yet as one.
+        // No segmentation offload, because a port counts an uncut buffer as one packet.
         namespace.ip(&format!("link set {name} gso_max_segs 1 up"))?;
     }
     host.ip(&format!("route add default via {gateway}")).map(drop)
 }
 
-/// From `host` to a thread.
+/// Makes a TUN device that connects `host` to a thread of this process.
 pub(super) fn tunnel(host: &Namespace, ip: Ipv4Addr, mtu: usize) -> Result<File, String> {
     let device = host.within(|| tun::open(HOST))?;
     host.ip(&format!("address add {ip}/32 dev {HOST}"))?;
-    // No packet waits there for long, and none shall be lost.
+    // A queue that is long enough: packets do not wait in it for long, and none may be dropped.
     host.ip(&format!("link set {HOST} mtu {mtu} txqueuelen 4096 up"))?;
     host.ip(&format!("route add default dev {HOST}"))?;
     Ok(device)

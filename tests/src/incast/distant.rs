@@ -1,4 +1,4 @@
-//! One client sends large requests to a server that is far away, as in `erpc_sim::lab::paths`.
+//! One client sends large requests to a distant server, as in `erpc_sim::lab::paths`.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,25 +20,30 @@ use super::line::{ETHERNET, Port};
 use super::scheduling::{LoopGaps, Priority, raise_priority};
 use crate::raw::listening;
 
-/// Bytes of a request, at least and at most: of those under way some go on while others wait for their answers. Memory that one has
-/// left fits the next. Where it does not, as with the simulated 1 to 8 MiB, the server's loop stands still for milliseconds while the
-/// kernel makes new pages.
+/// Smallest and largest request in bytes.
+///
+/// The sizes differ, so that some requests are being sent while others wait for their answers. They
+/// are similar, so that the freed memory of one request fits the next. With the simulation's 1 to 8
+/// MiB it would not, and the server's loop would stall for milliseconds while the kernel provides
+/// new pages.
 const REQUEST: (usize, usize) = (1_050_000, 1_250_000);
-/// Requests under way.
+/// Requests in flight.
 const OUTSTANDING: usize = 8;
-/// Bytes of a datagram that are no part of a message, and of an IP packet that are no part of a datagram.
+/// Bytes of a datagram besides the part of the message: the header of erpc.
 const HEADER: u64 = 24;
+/// Bytes of an IP packet besides the datagram: the headers of IP and UDP.
 const IP_AND_UDP: u64 = 28;
-/// What a port's queue holds, in bytes: what one port of a switch with 12 MB gets.
+/// Capacity of a port's queue in bytes: the share of one port in a switch with 12 MB.
 const BUFFER: u64 = 6_000_000;
-/// How often the server says what it has got.
+/// Interval at which the server publishes its counters.
 const LOOK: Duration = millis(1);
 
-/// Network namespaces of a client and of a server, far from each other: both ways a port of the same rate, and a long cable.
+/// Network namespaces of a client and of a distant server. Each direction has a port of the same
+/// rate and a long cable.
 ///
-/// The loops of both hosts spin, each on its thread, for on a virtual machine a thread that sleeps wakes up some tenths of a
-/// millisecond late. The router has a turn in each turn of the server's loop: a third thread would take a core away from one
-/// of the two.
+/// The loops of both hosts spin, each on its own thread: on a virtual machine, a sleeping thread
+/// wakes up some tenths of a millisecond late. The server's thread also runs the router, once per
+/// turn of its loop, because a third thread would compete with the two for a core.
 #[derive(Debug)]
 pub struct LongPath {
     client: Namespace,
@@ -48,43 +53,46 @@ pub struct LongPath {
     mtu: u64,
 }
 
-/// For how long a client sends.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Distant {
-    /// Time before that which is measured.
+    /// Warm-up before the measurement.
     pub warm_up: Duration,
-    /// Time that is measured.
+    /// Duration of the measurement.
     pub time: Duration,
 }
 
-/// What came of it.
+/// The result of a [`Distant`].
 #[derive(Clone, Debug)]
 pub struct DistantReport {
-    /// Bytes of messages that the server got, less those that were sent again, in 10^9 bits per second.
+    /// Bytes of messages received by the server, without retransmissions, in 10^9 bits per second.
     pub gbps: f64,
-    /// What the server's receive queue holds, as [`ChargeModel::LinuxUdp`](erpc::transport::ChargeModel::LinuxUdp) counts.
+    /// Capacity of the server's receive queue, in the units of
+    /// [`ChargeModel::LinuxUdp`](erpc::transport::ChargeModel::LinuxUdp).
     pub receive_queue: u32,
     /// The session's smoothed round trip at the end.
     pub rtt: Option<Duration>,
-    /// Packets that a port dropped.
+    /// Packets that the ports dropped.
     pub drops: u64,
-    /// Packets that the server's receive queue had no room for.
+    /// Packets dropped because the server's receive queue was full.
     pub overflow: u64,
-    /// Packets that the client sent again.
+    /// Packets that the client retransmitted.
     pub retransmissions: Retransmissions,
-    /// The part of the time that the client's loop or the server's, whichever was worse, was kept from its core by something
-    /// else.
+    /// Fraction of the time that other work kept a loop from its core: of the client's loop or the
+    /// server's, the larger one.
     pub away: f64,
-    /// The part of the time that the busier loop had something to do: from 1 on, it is not the path that limits.
+    /// Fraction of the time in which the busier loop had work. At 1, the loop and not the path
+    /// limits the throughput.
     pub busy: f64,
 }
 
 impl LongPath {
-    /// Ports of `rate_mbit` million bits per second, frames with their headers, and cables on which bits are for so long that
-    /// the longest packet, of `mtu` bytes, up to 9,000, and an answer that is a header take `rtt`.
+    /// Makes ports of `rate_mbit` million bits per second, including frame headers, and cables with
+    /// equal delays. The round trip of the longest packet, of `mtu` bytes (at most 9,000), and an
+    /// answer that consists of a header takes `rtt`.
     ///
     /// # Errors
-    /// What the machine says against it.
+    /// The reason why the machine cannot make the namespaces or the devices.
     pub fn new(rate_mbit: u64, rtt: Duration, mtu: usize) -> Result<Self, String> {
         let (client, server) = (Namespace::new("client")?, Namespace::new("server")?);
         let mtu = mtu.min(LONGEST);
@@ -103,13 +111,13 @@ impl LongPath {
     }
 
     fn router(&self) -> Router {
-        let device = |at: usize| self.devices[at].try_clone().expect("a file has another name");
+        let device = |at: usize| self.devices[at].try_clone().expect("a descriptor is available");
         Router::new([self.port; 2], [device(0), device(1)])
     }
 }
 
 impl Distant {
-    /// Sends through `net` for as long as was said.
+    /// Runs the measurement through `net`.
     ///
     /// # Panics
     /// If a call fails.
@@ -129,13 +137,13 @@ impl Distant {
                 self.send(net.datagram(), progress)
             });
             let report = client.join();
-            // Also if it was a panic that ended it.
+            // Set also if the client's thread panicked.
             stop.store(true, Ordering::Relaxed);
             report.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
-    /// The client's thread.
+    /// Runs the client and computes the report.
     fn send(self, datagram: u64, server: &Progress) -> DistantReport {
         let mut client = Client::new();
         client.run_for(self.warm_up);
@@ -168,16 +176,16 @@ impl Distant {
     }
 }
 
-/// What a loop has done with its time.
+/// How a loop spent its time.
 #[derive(Clone, Copy, Default, Debug)]
 struct Spent {
-    /// It was kept from its core.
+    /// Other work kept the loop from its core.
     away: Duration,
-    /// It had something to do.
+    /// The loop had work.
     busy: Duration,
 }
 
-/// Everything that is counted, at some moment.
+/// All counters at one time.
 struct Look {
     at: Instant,
     received: u64,
@@ -205,7 +213,7 @@ impl Look {
     }
 }
 
-/// Looks at the turns of a loop.
+/// Measures the turns of a loop.
 struct Turns {
     gaps: LoopGaps,
     began: Instant,
@@ -217,7 +225,7 @@ impl Turns {
         Self { gaps: LoopGaps::new(), began: Instant::now(), spent: Spent::default() }
     }
 
-    /// A turn begins, and the last one had something to do or not.
+    /// Called at the start of a turn. `worked` tells whether the previous turn had work.
     fn next(&mut self, worked: bool) {
         let now = Instant::now();
         if worked {
@@ -228,22 +236,24 @@ impl Turns {
     }
 }
 
-/// What the server tells while it serves.
+/// Counters that the server publishes while it serves.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Bytes of datagrams.
+    /// Bytes of received datagrams.
     received: AtomicU64,
-    /// Packets that its receive queue had no room for.
+    /// Packets dropped because the receive queue was full.
     overflow: AtomicU64,
+    /// Capacity of the receive queue.
     receive_queue: AtomicU64,
-    /// Packets that a port dropped.
+    /// Packets that the ports dropped.
     drops: AtomicU64,
-    /// [`Spent`], in nanoseconds.
+    /// [`Spent::away`], in nanoseconds.
     away: AtomicU64,
+    /// [`Spent::busy`], in nanoseconds.
     busy: AtomicU64,
 }
 
-/// Serves until `stop`, and lets the router have its turns.
+/// Runs the server and the router until `stop`.
 fn serve(mut router: Router, progress: &Progress, stop: &AtomicBool) {
     let address = Bottleneck::server_at(CALLS);
     let socket = Udp::bind(&UdpConfig::new().address(address)).expect("the server's socket");
@@ -267,14 +277,14 @@ fn serve(mut router: Router, progress: &Progress, stop: &AtomicBool) {
     }
 }
 
-/// The client's endpoint, and who uses it.
+/// The client's endpoint and its application.
 struct Client {
     rpc: Rpc<Udp>,
     caller: Caller,
     turns: Turns,
 }
 
-/// Keeps requests under way.
+/// The client's application: keeps [`OUTSTANDING`] requests in flight.
 struct Caller {
     random: Random,
     session: Option<SessionId>,
@@ -282,7 +292,7 @@ struct Caller {
 }
 
 impl Client {
-    /// Begins to open its session.
+    /// Opens a socket and starts to open the session.
     fn new() -> Self {
         let config = UdpConfig::new().address(Bottleneck::clients_at(0));
         let socket = Udp::bind(&config).expect("the client's socket");
@@ -305,7 +315,7 @@ impl Client {
         self.rpc.context().session_stats(self.caller.session?)?.rtt
     }
 
-    /// Says good-bye; calls that are under way fail.
+    /// Disconnects. Calls in flight fail.
     fn end(mut self) {
         self.caller.is_over = true;
         self.rpc.shutdown();
@@ -318,14 +328,14 @@ impl Caller {
         let (least, most) = REQUEST;
         let len = self.random.within(least as u64, most as u64);
         request.resize(len as usize);
-        let session = self.session.expect("it is open");
-        cx.call(session, NewCall::new(LENGTH, request, len)).expect("few calls are under way");
+        let session = self.session.expect("the session is open");
+        cx.call(session, NewCall::new(LENGTH, request, len)).expect("the session has room");
     }
 }
 
 impl App<Udp> for Caller {
     fn on_request(&mut self, _: &mut Context<'_, Udp>, request: Request<'_, UdpRoute>) {
-        panic!("the client was asked for method {}", request.method);
+        panic!("the client received a request for method {}", request.method);
     }
 
     /// The token is the request's length.
@@ -339,7 +349,7 @@ impl App<Udp> for Caller {
         if self.is_over {
             return;
         }
-        let reply = reply.expect("nothing fails while the load lasts");
+        let reply = reply.expect("no call fails while the load runs");
         assert_eq!(reply.as_slice(), token.to_le_bytes(), "the answer is wrong");
         self.call(cx, request);
     }
@@ -353,7 +363,7 @@ impl App<Udp> for Caller {
                     self.call(cx, request);
                 }
             }
-            SessionEvent::Closed(cause) => assert!(self.is_over, "the session ends: {cause}"),
+            SessionEvent::Closed(cause) => assert!(self.is_over, "the session closed: {cause}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The clients, each with an endpoint of its own, and their server.
+//! The clients, each with its own endpoint, and their server.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use erpc::{CallError, EndpointConfig, Retransmissions, Udp, UdpConfig};
 use super::scheduling::LoopGaps;
 use crate::raw::listening;
 
-/// The one method: answered with the request's length.
+/// The only method. The response is the request's length in bytes, u64.
 pub(super) const LENGTH: u32 = 1;
 
-/// Answers requests, and counts nothing: its transport does.
+/// Answers requests. Does not count them, because the transport counts bytes.
 pub(super) struct IncastServer;
 
 impl App<Udp> for IncastServer {
@@ -35,16 +35,16 @@ impl App<Udp> for IncastServer {
     }
 }
 
-/// What a server tells while it serves.
+/// Counters that a server publishes while it serves.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Bytes of datagrams.
+    /// Bytes of received datagrams.
     received: AtomicU64,
-    /// How long it was kept from its core, in nanoseconds.
+    /// Time for which other work kept the loop from its core, in nanoseconds.
     away: AtomicU64,
 }
 
-/// Serves at `address` until `stop`, and says how it goes.
+/// Serves at `address` until `stop`, and updates `progress`.
 pub(super) fn serve(
     address: SocketAddr,
     config: EndpointConfig,
@@ -62,7 +62,7 @@ pub(super) fn serve(
     }
 }
 
-/// Sends one request after the other.
+/// Sends requests in sequence.
 struct IncastClient {
     request: usize,
     session: Option<SessionId>,
@@ -71,8 +71,8 @@ struct IncastClient {
 
 impl IncastClient {
     fn call(&mut self, cx: &mut Context<'_, Udp>, request: MsgBuf) {
-        let session = self.session.expect("it is open");
-        cx.call(session, NewCall::new(LENGTH, request, 0)).expect("one call at a time");
+        let session = self.session.expect("the session is open");
+        cx.call(session, NewCall::new(LENGTH, request, 0)).expect("the session is free");
     }
 }
 
@@ -87,7 +87,7 @@ impl App<Udp> for IncastClient {
         if self.is_over {
             return;
         }
-        let reply = reply.expect("nothing fails while the load lasts");
+        let reply = reply.expect("no call fails while the load runs");
         assert_eq!(reply.as_slice(), (self.request as u64).to_le_bytes(), "the answer is wrong");
         self.call(cx, request);
     }
@@ -100,31 +100,33 @@ impl App<Udp> for IncastClient {
                 request.resize(self.request);
                 self.call(cx, request);
             }
-            SessionEvent::Closed(cause) => assert!(self.is_over, "the session ends: {cause}"),
+            SessionEvent::Closed(cause) => assert!(self.is_over, "the session closed: {cause}"),
         }
     }
 }
 
-/// What one client has done.
+/// Counters of one client.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct ClientTotals {
+    /// Bytes sent.
     pub(super) bytes: u64,
     pub(super) retransmissions: Retransmissions,
 }
 
-/// All clients at some moment.
+/// Counters of all clients and of the server at one time.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) at: Instant,
+    /// Bytes of datagrams that the server received.
     pub(super) received: u64,
-    /// How long the clients and the server were kept from their cores.
+    /// Time for which other work kept the clients' loop and the server's loop from their cores.
     pub(super) away: [Duration; 2],
     pub(super) clients: Vec<ClientTotals>,
-    /// The sessions' own idea of round trips.
+    /// The sessions' smoothed round trips.
     pub(super) rtts: Vec<Duration>,
 }
 
-/// The clients, turned by one thread.
+/// The clients, which one thread runs.
 pub(super) struct Clients<'a> {
     clients: Vec<(Rpc<Udp>, IncastClient)>,
     progress: &'a Progress,
@@ -133,8 +135,8 @@ pub(super) struct Clients<'a> {
 }
 
 impl<'a> Clients<'a> {
-    /// `ways` endpoints, each with a session to `server` that has begun to open; its requests have `request`
-    /// bytes. How its server fares is read from `progress`.
+    /// Makes `ways` endpoints and starts to open a session of each to `server`. Requests have
+    /// `request` bytes. `progress` has the counters of the server.
     pub(super) fn new(
         ways: usize,
         [from, server]: [SocketAddr; 2],
@@ -182,7 +184,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Says good-bye; calls that are under way fail.
+    /// Disconnects. Calls in flight fail.
     pub(super) fn end(mut self) {
         for (rpc, client) in &mut self.clients {
             client.is_over = true;

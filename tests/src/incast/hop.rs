@@ -1,5 +1,5 @@
-//! A router in user space between two hosts, whose cables may be slow, long or both: not every kernel has a queue that marks
-//! packets, or one that keeps them for some time.
+//! A router in user space between two hosts. Its cables may be slow, long or both. Needed because
+//! not every kernel has queues that mark or delay packets.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -16,13 +16,14 @@ use super::line::{Line, Port};
 use super::scheduling::{Priority, raise_priority};
 use erpc_test_tools::limit::millis;
 
-/// Bytes of a packet: as Ethernet's largest, where cards and switches were told so.
+/// Largest packet in bytes: that of Ethernet with jumbo frames.
 pub(super) const LONGEST: usize = 9_000;
-/// Packets of one side that are taken up before the other's turn comes, and the port's.
+/// Most packets that are read from one side before the turn of the other side and of the port.
 const BATCH: usize = 64;
-/// A packet that is found late has come since the last look, but no longer ago than this.
+/// Longest time that a packet is assumed to have waited before it was read. Packets came after the
+/// last poll, but at most this long ago.
 const LATE: Duration = millis(1);
-/// How soon the thread notices that it is to end.
+/// Longest wait, after which the thread checks whether it should stop.
 const LOOK: Duration = millis(10);
 
 #[derive(Default, Debug)]
@@ -32,7 +33,7 @@ struct Counts {
     stop: AtomicBool,
 }
 
-/// A router that is a thread of its own.
+/// A router with its own thread.
 #[derive(Debug)]
 pub(super) struct Hop {
     counts: Arc<Counts>,
@@ -40,7 +41,8 @@ pub(super) struct Hop {
 }
 
 impl Hop {
-    /// Passes packets on between two TUN devices: to the second through `port`, to the first at once.
+    /// Forwards packets between two TUN devices: to the second through `port`, to the first
+    /// immediately.
     pub(super) fn start(port: Port, devices: [File; 2]) -> Self {
         let counts = Arc::new(Counts::default());
         let shared = Arc::clone(&counts);
@@ -74,25 +76,26 @@ impl Drop for Hop {
     }
 }
 
-/// A router that moves packets when it is told to.
+/// A router without a thread, which moves packets in [`Router::turn`].
 #[derive(Debug)]
 pub(super) struct Router {
     devices: [File; 2],
     /// From the first device to the second, and from the second to the first.
     lines: [Line; 2],
     drops: u64,
-    /// Up to when it knows what has come.
+    /// When the devices were last polled.
     looked: Instant,
 }
 
 impl Router {
-    /// Passes packets on between two TUN devices, each to the other through its port.
+    /// A router between two TUN devices. `ports[0]` leads from the first device to the second,
+    /// `ports[1]` back.
     pub(super) fn new(ports: [Port; 2], devices: [File; 2]) -> Self {
         Self { devices, lines: ports.map(Line::new), drops: 0, looked: Instant::now() }
     }
 
-    /// Takes up what has come, 64 packets of each side at most, and delivers what has arrived. Does not wait. Returns how many
-    /// packets it moved.
+    /// Reads packets, at most 64 from each device, and delivers those that have arrived. Does not
+    /// wait. Returns the number of packets read and delivered.
     pub(super) fn turn(&mut self) -> usize {
         let since = self.looked;
         self.looked = Instant::now();
@@ -104,7 +107,7 @@ impl Router {
             for _ in 0..BATCH {
                 let Some(packet) = read(device, &mut buffer) else { break };
                 moved += 1;
-                // Not the time before: it may have come since.
+                // Reads the clock per packet, because the packet may have come after `looked`.
                 self.drops += u64::from(!line.push(since, Instant::now(), packet.to_vec()));
             }
         }
@@ -118,17 +121,17 @@ impl Router {
         moved
     }
 
-    /// Bytes that wait for the first port.
+    /// Bytes in the queue of the first port.
     pub(super) fn backlog(&mut self) -> u64 {
         self.lines[0].backlog(self.looked)
     }
 
-    /// Packets that a port had no room for.
+    /// Packets that the ports dropped.
     pub(super) fn drops(&self) -> u64 {
         self.drops
     }
 
-    /// Until a packet comes or arrives, or for 10 ms.
+    /// Waits until a device has a packet or a line has to deliver one, at most 10 ms.
     fn wait(&mut self) {
         let arrival = self.lines.iter().filter_map(Line::next_arrival).min();
         let left = |next: Instant| next.saturating_duration_since(Instant::now());
@@ -137,9 +140,9 @@ impl Router {
         let mut fds = devices.map(|device| PollFd::from_borrowed_fd(device, PollFlags::IN));
         let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         if let Err(errno) = poll(&mut fds, Some(&time)) {
-            assert_eq!(errno, Errno::INTR, "two descriptors can be watched");
+            assert_eq!(errno, Errno::INTR, "poll can wait for two descriptors");
         }
-        // What is there now has just come, for it ends the wait.
+        // A packet ends the wait, so one that is here now has just come.
         self.looked = Instant::now();
     }
 }
@@ -148,11 +151,11 @@ fn read<'b>(mut device: &File, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
     match device.read(buffer) {
         Ok(len) => Some(&buffer[..len]),
         Err(error) if error.kind() == ErrorKind::WouldBlock => None,
-        Err(error) => panic!("a device has gone: {error}"),
+        Err(error) => panic!("cannot read from a device: {error}"),
     }
 }
 
 fn write(mut device: &File, packet: &[u8]) {
-    let len = device.write(packet).expect("the host takes its packets");
+    let len = device.write(packet).expect("the host accepts packets");
     assert_eq!(len, packet.len());
 }

@@ -1,32 +1,33 @@
-//! One direction of a cable, and the queue in front of it: when each packet has been sent, and when it arrives.
+//! One direction of a cable, and the queue in front of it: computes when each packet has left the
+//! queue, and when it arrives.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::mark::mark;
 
-/// What a frame has besides its packet, so that the port's rate means the same as a kernel's.
+/// Bytes of a frame besides its packet. The kernel's port rates count them, so these do, too.
 pub(super) const ETHERNET: u64 = 14;
 
 /// A port, and the cable behind it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Port {
-    /// In bytes per second, frames with their headers.
+    /// Bytes per second, including frame headers.
     pub(super) rate: u64,
-    /// Bytes of frames that may wait; what comes then is dropped.
+    /// Capacity of the queue in bytes of frames. A packet that does not fit is dropped.
     pub(super) buffer: u64,
-    /// Packets that find more bytes before them are marked, if their senders react to marks.
+    /// Queue length in bytes above which packets are marked, if their senders react to marks.
     pub(super) mark_above: u64,
-    /// How long a bit is on the cable.
+    /// Propagation delay of the cable.
     pub(super) delay: Duration,
 }
 
 impl Port {
-    /// A short cable without a limit, behind a queue that no test fills.
+    /// A cable without delay and with unlimited rate, behind a queue that no test fills.
     pub(super) const OPEN: Self =
         Self { rate: u64::MAX, buffer: 64 << 20, mark_above: u64::MAX, delay: Duration::ZERO };
 
-    /// What sending so many bytes takes.
+    /// The time to send `bytes`.
     pub(super) fn time(&self, bytes: u64) -> Duration {
         Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(self.rate)) as u64)
     }
@@ -36,8 +37,9 @@ impl Port {
 #[derive(Debug)]
 struct OnItsWay {
     packet: Vec<u8>,
-    /// When its last bit has left the queue, and when that arrives.
+    /// When the last bit leaves the queue.
     departs: Instant,
+    /// When the last bit arrives at the end of the cable.
     arrives: Instant,
 }
 
@@ -47,19 +49,21 @@ impl OnItsWay {
     }
 }
 
-/// Packets leave in the order in which they came, each when those before it have left, and arrive `delay` later.
+/// A FIFO queue and a cable. A packet leaves the queue after all packets before it, and arrives
+/// `delay` later.
 ///
-/// When is known as soon as a packet comes, so that a thread that looks late makes the line no slower. Holds what the port's
-/// buffer takes, and what the port sends in `delay`.
+/// Both times are computed when a packet is pushed, so a thread that polls late does not slow the
+/// line down. The line holds at most the port's buffer and the packets that the port sends in
+/// `delay`.
 #[derive(Debug)]
 pub(super) struct Line {
     port: Port,
     packets: VecDeque<OnItsWay>,
-    /// How many of them, from the first, have left the queue.
+    /// Number of packets, from the first, that have left the queue.
     left: usize,
     /// Bytes of frames in the queue.
     bytes: u64,
-    /// When the port has sent what it was given.
+    /// When the port has sent all packets pushed so far.
     free: Instant,
 }
 
@@ -68,9 +72,12 @@ impl Line {
         Self { port, packets: VecDeque::new(), left: 0, bytes: 0, free: Instant::now() }
     }
 
-    /// Takes up a packet that is found at `now` and may have come at `since`; false if there is no room for it. The port has sent
-    /// as if it had come then, so that it stands still for no longer than it has to. It arrives as if it had come now, for no
-    /// packet may be earlier than it can.
+    /// Queues a packet that the caller found at `now` and that came at `since` or later. Returns
+    /// false if the queue has no room for it.
+    ///
+    /// The port's schedule assumes that the packet came at `since`, so that late polling does not
+    /// leave the port idle. The arrival assumes that it came at `now`, so that no packet arrives
+    /// earlier than possible.
     pub(super) fn push(&mut self, since: Instant, now: Instant, mut packet: Vec<u8>) -> bool {
         self.settle(since);
         if self.bytes > self.port.mark_above {
@@ -93,7 +100,7 @@ impl Line {
         if self.next_arrival()? > now {
             return None;
         }
-        // Whatever arrives has left.
+        // A packet that has arrived has left the queue.
         self.settle(now);
         let first = self.packets.pop_front()?;
         self.left -= 1;
@@ -110,7 +117,7 @@ impl Line {
         self.bytes
     }
 
-    /// Notes what has left the queue.
+    /// Removes the packets that have left the queue from its length.
     fn settle(&mut self, now: Instant) {
         while let Some(next) = self.packets.get(self.left).filter(|next| next.departs <= now) {
             self.bytes -= next.frame();
@@ -123,7 +130,7 @@ impl Line {
 mod tests {
     use super::*;
 
-    /// A byte takes a microsecond.
+    /// A line on which a byte takes 1 us.
     fn line(delay: Duration) -> (Line, Instant) {
         let port = Port { rate: 1_000_000, buffer: 4_000, mark_above: 1_000, delay };
         let line = Line::new(port);
@@ -136,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_keeps_its_rate_and_drops_beyond_the_buffer() {
+    fn the_port_keeps_its_rate_and_drops_packets_beyond_the_buffer() {
         let (mut line, start) = line(Duration::ZERO);
         let after = |micros| start + Duration::from_micros(micros);
         let taken: Vec<bool> = (0..5).map(|_| line.push(start, start, packet(1_000))).collect();
@@ -147,23 +154,23 @@ mod tests {
             line.push(after(1_999), after(1_999), packet(1_000))
                 && !line.push(after(1_999), after(1_999), packet(1_000))
         );
-        // It is late, and the packets are not: the last of them left behind the others.
+        // The poll is late, but the schedule is not. The last packet left right after the others.
         let arrived = std::iter::from_fn(|| line.pop(after(4_999))).count();
         assert_eq!((arrived, line.next_arrival()), (3, Some(after(5_000))));
         assert!(line.pop(after(5_000)).is_some());
-        // A port that has nothing to send saves nothing up.
+        // An idle port does not accumulate a burst allowance.
         (0..2).for_each(|_| assert!(line.push(after(100_000), after(100_000), packet(1_000))));
         assert_eq!(line.next_arrival(), Some(after(101_000)));
     }
 
     #[test]
-    fn packets_are_on_the_cable_for_as_long_as_it_is_and_out_of_the_queue() {
+    fn packets_on_the_cable_take_its_delay_and_do_not_count_as_queued() {
         let (mut line, start) = line(Duration::from_micros(10_000));
         let after = |micros| start + Duration::from_micros(micros);
         for at in 0..8 {
             assert!(
                 line.push(after(1_000 * at), after(1_000 * at), packet(1_000)),
-                "one leaves as the next comes"
+                "a packet leaves when the next one comes"
             );
         }
         assert_eq!(line.backlog(after(8_000)), 0);
@@ -191,17 +198,17 @@ mod tests {
     }
 
     #[test]
-    fn a_late_look_makes_the_port_no_slower_and_no_packet_earlier() {
+    fn a_late_poll_makes_the_port_not_slower_and_no_packet_earlier() {
         let (mut line, start) = line(Duration::from_micros(10_000));
         let after = |micros| start + Duration::from_micros(micros);
         for _ in 0..3 {
             assert!(line.push(start, after(2_500), packet(1_000)));
         }
-        assert_eq!(line.backlog(after(2_500)), 1_000, "two have left");
+        assert_eq!(line.backlog(after(2_500)), 1_000, "two packets have left");
         let arrivals = [13_500, 13_500, 13_500].map(after);
         let arrived = arrivals.map(|at| (line.next_arrival(), line.pop(at).is_some()));
         assert_eq!(arrived, arrivals.map(|at| (Some(at), true)));
         assert!(line.push(after(2_500), after(2_500), packet(1_000)));
-        assert_eq!(line.next_arrival(), Some(after(14_000)), "behind those that it was late for");
+        assert_eq!(line.next_arrival(), Some(after(14_000)), "after the packets of the late poll");
     }
 }

@@ -1,6 +1,6 @@
-//! Marks of long queues (explicit congestion notification, RFC 3168), as routers set them.
+//! Marks packets in long queues, as routers do (explicit congestion notification, RFC 3168).
 
-/// Sets the mark (CE, RFC 3168) of an IPv4 packet whose sender reacts to it.
+/// Sets the mark (CE, RFC 3168) of an IPv4 packet if its sender reacts to marks.
 pub(super) fn mark(packet: &mut [u8]) {
     let is_capable = matches!(packet, [version, class, ..] if *version >> 4 == 4 && !matches!(*class & 0b11, 0b00 | 0b11));
     if !is_capable {
@@ -13,7 +13,7 @@ pub(super) fn mark(packet: &mut [u8]) {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// RFC 1071, of whole words.
+/// The checksum of RFC 1071. `header` is a whole number of 16-bit words.
 fn checksum(header: &[u8]) -> u16 {
     let words =
         header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
@@ -26,7 +26,7 @@ fn checksum(header: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    /// The example of RFC 1071's readers everywhere: its checksum is 0xb861.
+    /// A well-known example of an IPv4 header. Its checksum is 0xb861.
     const HEADER: [u8; 20] = [
         0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00,
         0x01, 0xc0, 0xa8, 0x00, 0xc7,
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_who_heed_marks_are_marked_and_the_checksum_is_right() {
+    fn only_capable_packets_are_marked_and_the_checksum_is_right() {
         assert_eq!(with_class(0), HEADER);
         for (class, after) in [(0b00, 0b00), (0b01, 0b11), (0b10, 0b11), (0b11, 0b11), (0xba, 0xbb)]
         {

@@ -1,5 +1,6 @@
-//! Many clients send to one server through one slow port, with the kernel's UDP between network namespaces: how long
-//! the port's queue gets, and what comes through. And one client that is far away: see [`LongPath`].
+//! Many clients send to one server through one slow port, over the kernel's UDP between network
+//! namespaces. Measures the port's queue and the throughput. For one distant client, see
+//! [`LongPath`].
 
 mod bottleneck;
 mod distant;
@@ -26,52 +27,54 @@ use erpc_test_tools::statistics::jain;
 pub use self::bottleneck::Bottleneck;
 pub use self::distant::{Distant, DistantReport, LongPath};
 
-/// Ports of the server's host.
+/// UDP port of the server.
 const CALLS: u16 = 7_000;
+/// UDP port of the receiver of probes, at the server's host.
 const PROBES: u16 = 7_001;
-/// How long packets are sent through the empty port first, to know how long they take without a queue.
+/// Time at the start in which only probes pass the port, to measure their latency without a queue.
 const IDLE: Duration = millis(100);
-/// How often the port is asked for its queue.
+/// Interval at which the port's queue is sampled.
 const LOOK: Duration = millis(20);
 /// Bytes of a datagram, for 1,500 of an IPv4 packet.
 const DATAGRAM: u64 = 1_472;
 
-/// What is to be measured.
+/// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub struct Incast {
-    /// Clients, each with an endpoint, a session and one request under way.
+    /// Number of clients, each with an endpoint, a session and one request in flight.
     pub ways: usize,
-    /// Who controls their rates.
+    /// Congestion control of the clients.
     pub control: CongestionControl,
     /// Bytes of a request.
     pub request: usize,
-    /// Time before that which is measured.
+    /// Warm-up before the measurement.
     pub warm_up: Duration,
-    /// Time that is measured.
+    /// Duration of the measurement.
     pub time: Duration,
 }
 
-/// What came of it.
+/// The result of an [`Incast`].
 #[derive(Clone, Debug)]
 pub struct QueueReport {
-    /// Datagrams that the server got, less retransmissions, in 10^9 bits per second.
+    /// Datagrams received by the server, without retransmissions, in 10^9 bits per second.
     pub gbps: f64,
-    /// Of the port, frames with their headers.
+    /// Rate of the port in 10^9 bits per second, including frame headers.
     pub link_gbps: f64,
-    /// How much longer packets took than through the empty port, sorted: one per millisecond.
+    /// Queueing delays of probes, sorted: their latencies minus that through the empty port. One
+    /// probe per millisecond.
     pub delays: Vec<Duration>,
-    /// Bytes that the port said were in its queue, sorted.
+    /// Samples of the bytes in the port's queue, sorted.
     pub backlogs: Vec<u64>,
     /// The sessions' smoothed round trips at the end, sorted.
     pub rtts: Vec<Duration>,
     /// Packets that the port dropped.
     pub drops: u64,
-    /// Packets that the clients sent again.
+    /// Packets that the clients retransmitted.
     pub retransmissions: Retransmissions,
-    /// Jain's index of fairness over what clients sent: 1 if all sent the same.
+    /// Jain's index of fairness over the bytes that clients sent: 1 if all sent the same number.
     pub jain: f64,
-    /// The part of the time that the clients' loop or the server's, whichever was worse, was kept from its core by
-    /// something else: round trips then contain that, and a port waits for senders that are not there.
+    /// Fraction of the time that other work kept a loop from its core: of the clients' loop or the
+    /// server's, the larger one. Such gaps lengthen round trips and leave the port idle.
     pub away: f64,
 }
 
@@ -83,10 +86,10 @@ impl Incast {
         Self { ways: 20, control, request: 8 << 20, warm_up, time }
     }
 
-    /// Sends through `net` for as long as was said.
+    /// Runs the measurement through `net`.
     ///
     /// # Panics
-    /// If a call fails, or nothing comes through.
+    /// If a call fails, or no probe arrives.
     #[must_use]
     pub fn run(&self, net: &Bottleneck) -> QueueReport {
         let (stop, progress, epoch) = (AtomicBool::new(false), Progress::default(), Instant::now());
@@ -117,16 +120,17 @@ impl Incast {
                 snapshots
             });
             let snapshots = clients.join();
-            // Also if it was a panic that ended them.
+            // Set here, too, because the clients' thread may have panicked.
             stop.store(true, Ordering::Relaxed);
             let snapshots = snapshots.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let trips = trips.join().expect("the probes arrive");
-            let backlogs = backlogs.join().expect("the port is watched");
+            let trips = trips.join().expect("the receiver of probes does not panic");
+            let backlogs = backlogs.join().expect("the sampling thread does not panic");
             report(net, snapshots, &trips, backlogs, net.queue().drops - drops)
         })
     }
 
-    /// The clients' thread: snapshots at the beginning of all, and at both ends of what is measured.
+    /// Runs the clients. Returns snapshots before all traffic, and at the start and the end of the
+    /// measurement.
     fn send(&self, config: &EndpointConfig, progress: &Progress) -> [Snapshot; 3] {
         thread::sleep(IDLE);
         let addresses = [Bottleneck::clients_at(0), Bottleneck::server_at(CALLS)];
@@ -141,7 +145,7 @@ impl Incast {
     }
 }
 
-/// The port's queue, now and then.
+/// Samples the port's queue until `stop`: times and bytes.
 fn watch(net: &Bottleneck, stop: &AtomicBool) -> Vec<(Instant, u64)> {
     let mut backlogs = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -168,7 +172,7 @@ fn report(
     let is_measured = |at: Instant| at >= before.at && at < after.at;
 
     let idle = trips.iter().filter(|trip| trip.sent < begin.at).map(|trip| trip.took).min();
-    let idle = idle.expect("packets came through the empty port");
+    let idle = idle.expect("probes passed the empty port");
     let measured = trips.iter().filter(|trip| is_measured(trip.sent));
     let mut delays: Vec<_> = measured.map(|trip| trip.took.saturating_sub(idle)).collect();
     delays.sort_unstable();

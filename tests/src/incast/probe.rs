@@ -1,4 +1,4 @@
-//! How long packets wait, found out by packets of nobody's protocol.
+//! Measures the latency of packets with probes over plain UDP, outside of erpc.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,19 +8,20 @@ use std::time::{Duration, Instant};
 use super::scheduling::{Priority, raise_priority};
 use erpc_test_tools::limit::millis;
 
-/// How often one is sent.
+/// Interval between probes.
 const EVERY: Duration = millis(1);
-/// After so long, one that has not come is lost.
+/// A probe that has not arrived after this time is lost.
 const LOST: Duration = millis(300);
 
-/// A packet's way.
+/// A probe that has arrived: when it was sent, and its latency.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trip {
     pub(super) sent: Instant,
     pub(super) took: Duration,
 }
 
-/// Sends what time it is until `stop`. Both ends are in one process and have one clock.
+/// Sends probes with the current time until `stop`. Sender and receiver are in one process and
+/// share the clock.
 pub(super) fn send(from: SocketAddr, to: SocketAddr, epoch: Instant, stop: &AtomicBool) {
     raise_priority(Priority::Probe);
     let socket = UdpSocket::bind(from).expect("a socket");
@@ -31,7 +32,7 @@ pub(super) fn send(from: SocketAddr, to: SocketAddr, epoch: Instant, stop: &Atom
     }
 }
 
-/// Receives until `stop`, and what is still on its way then.
+/// Receives probes until `stop`, and then those still in flight.
 pub(super) fn receive(at: SocketAddr, epoch: Instant, stop: &AtomicBool) -> Vec<Trip> {
     raise_priority(Priority::Probe);
     let socket = UdpSocket::bind(at).expect("a socket");
@@ -45,7 +46,7 @@ pub(super) fn receive(at: SocketAddr, epoch: Instant, stop: &AtomicBool) -> Vec<
                 trips.push(Trip { sent, took: sent.elapsed() });
             }
             Err(_) if stop.load(Ordering::Relaxed) => return trips,
-            // Nothing has been sent yet, or all of it was lost: whoever reads the trips sees that.
+            // No probe was sent yet, or all were lost. The report detects missing trips.
             Err(_) => {}
         }
     }

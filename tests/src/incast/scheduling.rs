@@ -1,22 +1,22 @@
-//! Keeps other load of the machine out of the measurement, and notices what is left of it.
+//! Reduces the effect of the machine's other load on the measurement, and measures the rest of it.
 
 use std::time::{Duration, Instant};
 
 use rustix::process::nice;
 
-/// Scheduling priority of a thread; both are above that of other processes.
+/// Scheduling priority of a thread. Both are above that of other processes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Priority {
-    /// Above endpoints, which spin: a probe must be woken at once.
+    /// Above endpoints, which spin, because a probe must be woken immediately.
     Probe,
-    /// An endpoint that is kept from its core for milliseconds cannot tell that from a queue.
+    /// High, because an endpoint cannot distinguish a queue from milliseconds without its core.
     Endpoint,
 }
 
 /// Raises the priority of the calling thread.
 ///
 /// # Panics
-/// Without the right to do so, which root has.
+/// If the process may not raise priorities, which needs root.
 pub(super) fn raise_priority(priority: Priority) {
     let niceness = match priority {
         Priority::Probe => -20,
@@ -25,7 +25,7 @@ pub(super) fn raise_priority(priority: Priority) {
     nice(niceness).expect("root may raise priorities");
 }
 
-/// Measures how long a spinning loop was kept from its core.
+/// Measures for how long other work kept a spinning loop from its core.
 #[derive(Debug)]
 pub(super) struct LoopGaps {
     last: Instant,
@@ -33,14 +33,14 @@ pub(super) struct LoopGaps {
 }
 
 impl LoopGaps {
-    /// Turns take some ten microseconds; a longer gap is none.
+    /// Shortest gap that counts. A turn of the loop takes about ten microseconds.
     const LONG: Duration = Duration::from_micros(500);
 
     pub(super) fn new() -> Self {
         Self { last: Instant::now(), away: Duration::ZERO }
     }
 
-    /// To be called once per turn. Returns the sum of all gaps so far.
+    /// Called once per turn. Returns the sum of all gaps so far.
     pub(super) fn turn(&mut self) -> Duration {
         let now = Instant::now();
         let gap = now - self.last;

@@ -1,4 +1,4 @@
-//! What a transport learns of the cable, and of what happened to packets on it.
+//! Properties of the cable, and marks of packets on it, as the transport reports them.
 
 use std::env;
 use std::fs;
@@ -17,7 +17,8 @@ use rustix::net::sockopt::set_ip_tos;
 
 use crate::net::{CABLE, CLIENT, CLIENT_TOO, Net, ROLE, SERVER, say};
 
-/// Runs `server` and `client` in namespaces of their own; both must come to their end.
+/// Runs `server` and `client`, each in its own namespace, and asserts that both end without a
+/// panic.
 fn play(test: &str, server: fn(), client: fn()) {
     let role = |play: fn()| {
         end_with_input();
@@ -27,7 +28,7 @@ fn play(test: &str, server: fn(), client: fn()) {
     match env::var(ROLE).as_deref() {
         Ok("server") => role(server),
         Ok("client") => role(client),
-        Ok(role) => panic!("{role} is no role"),
+        Ok(role) => panic!("unknown role: {role}"),
         Err(_) => match Net::new() {
             Err(reason) => skip(test, &reason),
             Ok(net) => {
@@ -44,25 +45,26 @@ fn play(test: &str, server: fn(), client: fn()) {
 }
 
 fn bind(config: UdpConfig) -> Udp {
-    Udp::bind(&config).expect("a socket")
+    Udp::bind(&config).expect("the socket opens")
 }
 
 #[test]
 fn a_path_knows_the_speed_of_its_interface() {
     let client = || {
-        let speed = fs::read_to_string(format!("/sys/class/net/{CABLE}/speed")).expect("a speed");
-        let megabits: u64 = speed.trim().parse().expect("a number");
-        // Bound to an address and to none: the route decides.
+        let speed = fs::read_to_string(format!("/sys/class/net/{CABLE}/speed"));
+        let speed = speed.expect("the interface has a speed");
+        let megabits: u64 = speed.trim().parse().expect("the speed is a number");
+        // With a bound address and without one: the route selects the interface.
         for mut socket in [bind(loopback().address(CLIENT)), bind(UdpConfig::new())] {
             let path = socket.path(&SERVER.into());
             assert_eq!(path.link, Link::Rate(megabits * 125_000));
-            assert_eq!(path.datagram, 1_472, "an Ethernet frame's");
+            assert_eq!(path.datagram, 1_472, "the datagram of an Ethernet frame");
             for own in [CLIENT, CLIENT_TOO] {
                 let path = socket.path(&own.into());
                 assert_eq!(
                     path.link,
                     Link::Local,
-                    "{own} is this host, and the cable is not on the way"
+                    "{own} is this host, so the path does not include the cable"
                 );
             }
             assert_eq!(socket.path(&SERVER.into()), path);
@@ -71,10 +73,10 @@ fn a_path_knows_the_speed_of_its_interface() {
     play("cable::a_path_knows_the_speed_of_its_interface", || say("LISTENING"), client);
 }
 
-/// As many as any receive buffer holds.
+/// Number of packets sent together: few enough for any receive buffer.
 const PACKETS: usize = 200;
 
-/// Whether packet `number` is sent with ECN's mark, as if a switch had set it.
+/// Whether packet `number` is sent with the mark of ECN, as if a switch had set it.
 fn is_marked(number: usize) -> bool {
     (number / 7).is_multiple_of(2)
 }
@@ -91,16 +93,18 @@ fn marks_cross_the_cable() {
             let (rx, _) = socket.split();
             for at in 0..rx.burst() {
                 let packet = rx.packet(at);
-                let number = u32::from_le_bytes(*packet.bytes.first_chunk().expect("a number"));
+                let bytes: &[u8; 4] = packet.bytes.first_chunk().expect("the packet has a number");
+                let number = u32::from_le_bytes(*bytes);
                 assert_eq!(packet.marked, is_marked(number as usize), "packet {number}");
                 arrived += 1;
             }
         }
     };
     let client = || {
-        let socket = UdpSocket::bind(CLIENT).expect("a socket");
+        let socket = UdpSocket::bind(CLIENT).expect("the socket opens");
         for number in 0..PACKETS {
-            set_ip_tos(&socket, if is_marked(number) { 0b11 } else { 0b10 }).expect("a class");
+            let class = if is_marked(number) { 0b11 } else { 0b10 };
+            set_ip_tos(&socket, class).expect("the socket sets the traffic class");
             let bytes = (number as u32).to_le_bytes();
             socket.send_to(&bytes, SERVER).expect("the packet is sent");
         }

@@ -1,6 +1,7 @@
-//! The simulator's faults over real sockets: what `erpc_sim::plan` draws for two hosts happens to both
-//! ends of a cable, at the same time, while calls are made. Sessions carry checksums here, because the
-//! faulty transport says that it damages packets: contents are right in all plans.
+//! The simulator's faults over real sockets: the faults that `erpc_sim::plan` draws for two hosts
+//! hit both ends of a cable at the same time, while the client makes calls. Sessions have checksums
+//! here, because the faulty transport announces that it corrupts packets. So contents are right in
+//! all plans.
 
 use std::env;
 use std::sync::Arc;
@@ -21,20 +22,21 @@ use crate::load::{LENGTHS, Load, compare, round, tell};
 use crate::net::{CLIENT, Net, ROLE, SERVER, say};
 use crate::numbers;
 
-const NAME: &str = "drawn::what_the_simulator_draws_happens_to_both_ends_of_a_cable";
-/// Plans that are tried, at least; further ones bring the faults that these do not have.
+const NAME: &str = "drawn::faults_that_the_simulator_draws_hit_both_ends_of_a_cable";
+/// Minimum number of plans. The test adds plans for the faults that these plans do not have.
 const PLANS: usize = 10;
-/// The longest time for which a plan's faults may go on.
+/// Longest duration of a plan's faults.
 const LONGEST: Duration = secs(2);
-/// Of one process, and of all, on a machine that has other things to do: it takes 20 s on one.
+/// Time limit of one client process, on a machine with other load.
 const LIMIT: Duration = secs(20);
+/// Time limit of all plans, on a machine with other load. An idle machine needs 20 s.
 const LIMIT_OF_ALL: Duration = secs(60);
-/// A request with this id begins the faults.
+/// A request with this id starts the faults.
 const BEGIN: u64 = u64::MAX;
-/// Calls that must be answered one after another once the faults are over.
+/// Calls that must be answered without a failure in between, once the faults are over.
 const AFTERWARDS: usize = 300;
 
-/// What happens to packets, in a world without virtual time.
+/// The faults of packets that are possible without virtual time.
 const ON_PACKETS: [Feature; 11] = [
     Feature::Loss,
     Feature::Bursts,
@@ -49,7 +51,7 @@ const ON_PACKETS: [Feature; 11] = [
     Feature::MtuShrink,
 ];
 
-/// A plan of the simulator's, as far as sockets can have it.
+/// The part of a simulator's plan that real sockets can have.
 struct Drawn {
     seed: u64,
     plan: Plan,
@@ -58,14 +60,14 @@ struct Drawn {
 
 impl Drawn {
     fn new(seed: u64) -> Self {
-        /// On the simulator's clock.
+        /// Start of a run on the simulator's clock, in ns.
         const BEGINNING: u64 = 1_000_000_000;
         let plan = Plan::draw(seed, Scenario::Pair, &Cut::default());
         let lasts = Duration::from_nanos(plan.heal_at.as_nanos() - BEGINNING);
         Self { seed, plan, lasts }
     }
 
-    /// Seeds that between them have every fault.
+    /// At least [`PLANS`] seeds whose plans together have every fault of [`ON_PACKETS`].
     fn seeds() -> Vec<u64> {
         let (mut seeds, mut missing) = (Vec::new(), Features::of(&ON_PACKETS));
         for drawn in (0..).map(Self::new) {
@@ -96,7 +98,8 @@ impl Drawn {
             .connect_timeout(secs(1))
     }
 
-    /// Of the first endpoint or the last: there is one client.
+    /// The faults of the server, which are those of the plan's first endpoint, or of the client,
+    /// which are those of its last.
     fn faults(&self, serves: bool) -> FaultPlan {
         let endpoints = &self.plan.endpoints;
         let endpoint = if serves { endpoints.first() } else { endpoints.last() };
@@ -109,10 +112,10 @@ impl Drawn {
     }
 
     fn serve(&self) {
-        let socket = Udp::bind(&loopback().address(SERVER)).expect("the server's socket");
+        let socket = Udp::bind(&loopback().address(SERVER)).expect("the server's socket opens");
         let transport = Faulty::new(socket, self.calm());
         let faults = transport.handle();
-        let endpoint = Endpoint::new(transport, self.config()).expect("the server's endpoint");
+        let endpoint = Endpoint::new(transport, self.config()).expect("the configuration is valid");
         let begun = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&begun);
         let lab = LabService::new(move |id| match id {
@@ -120,11 +123,11 @@ impl Drawn {
             id => say(&format!("EXECUTED {id}")),
         });
         endpoint.listen();
-        assert!(endpoint.serve(lab.routes(), None), "it serves once");
+        assert!(endpoint.serve(lab.routes(), None), "the endpoint did not serve before");
         end_with_input();
         say("LISTENING");
         endpoint.run_until(|| begun.load(Ordering::Relaxed));
-        // The answer goes out.
+        // Sends the answer.
         endpoint.run_for(millis(2));
         faults.set_plan(self.faults(true));
         endpoint.run_for(self.lasts);
@@ -136,11 +139,11 @@ impl Drawn {
 
     fn call(&self) {
         end_with_input();
-        let socket = Udp::bind(&loopback().address(CLIENT)).expect("the client's socket");
+        let socket = Udp::bind(&loopback().address(CLIENT)).expect("the client's socket opens");
         let transport = Faulty::new(socket, self.calm());
         let faults = transport.handle();
-        let endpoint = Endpoint::new(transport, self.config()).expect("the client's endpoint");
-        let session = endpoint.connect(SERVER).expect("the server is there");
+        let endpoint = Endpoint::new(transport, self.config()).expect("the configuration is valid");
+        let session = endpoint.connect(SERVER).expect("the server answers");
         let (request, answer) = work(BEGIN, 0, 0);
         let answered = endpoint.block_on(LabClient::new(session).work(request));
         assert_eq!(answered, Ok(answer));
@@ -153,14 +156,15 @@ impl Drawn {
             round(&load, &endpoint, || begun.elapsed() >= self.lasts);
         }
         faults.set_plan(self.calm());
-        // The other end is a little later.
+        // The server's faults end a little later.
         endpoint.run_for(millis(200));
         say_acted(&faults);
         let in_faults = load.answered();
         let failed = load.made() as usize - in_faults;
         assert!(failed == 0 || self.kills(), "seed {}: {failed} calls fail", self.seed);
 
-        // The machine may stop a process for longer than peers wait; not all the time.
+        // Calls may still fail when the machine stalls a process for longer than the liveness
+        // timeout, but not every time.
         let healed = Instant::now();
         loop {
             let before = load.answered();
@@ -169,18 +173,18 @@ impl Drawn {
             if answered() >= AFTERWARDS {
                 break;
             }
-            assert!(healed.elapsed() < secs(10), "seed {}: it does not heal", self.seed);
+            assert!(healed.elapsed() < secs(10), "seed {}: calls still fail", self.seed);
         }
         tell(&load);
         eprintln!(
-            "seed {}, {:?} of {}: {in_faults} calls answered, {failed} not, {rounds} times sessions",
+            "seed {}, {:?} of {}: {in_faults} calls answered, {failed} not, sessions opened {rounds} times",
             self.seed, self.lasts, self.plan.features
         );
         say("DONE");
     }
 }
 
-/// Says how often each fault has acted, for [`add_acted`].
+/// Prints the number of times that each fault has acted, for [`add_acted`].
 fn say_acted(faults: &FaultHandle) {
     let mut counts = faults.stats().rx;
     counts += faults.stats().tx;
@@ -189,13 +193,13 @@ fn say_acted(faults: &FaultHandle) {
 
 fn add_acted(sum: &mut [u64; 9], said: &[String]) {
     let acted: Vec<_> = said.iter().filter_map(|line| line.strip_prefix("ACTED ")).collect();
-    assert_eq!(acted.len(), 1, "a process says once what acted");
+    assert_eq!(acted.len(), 1, "a process prints one line with the counts of faults");
     for (sum, number) in sum.iter_mut().zip(acted[0].split(' ')) {
-        *sum += number.parse::<u64>().expect("a number");
+        *sum += number.parse::<u64>().expect("the count is a number");
     }
 }
 
-/// Starts both processes of each plan and compares what they say.
+/// Starts both processes of each plan and compares their output.
 fn watch(net: &Net) {
     let (mut acted, mut answered) = ([0; 9], 0);
     let (seeds, begun) = (Drawn::seeds(), Instant::now());
@@ -206,7 +210,7 @@ fn watch(net: &Net) {
         let mut client = Net::start(&net.client, &format!("client {seed}"), NAME);
         let said = client.rest();
         client.finish();
-        assert!(said.iter().any(|line| line == "DONE"), "seed {seed}: the client did nothing");
+        assert!(said.iter().any(|line| line == "DONE"), "seed {seed}: the client did not finish");
         server.kill();
         let heard = server.rest();
         answered += compare(&heard, &said);
@@ -218,11 +222,11 @@ fn watch(net: &Net) {
 }
 
 #[test]
-fn what_the_simulator_draws_happens_to_both_ends_of_a_cable() {
+fn faults_that_the_simulator_draws_hit_both_ends_of_a_cable() {
     let role = env::var(ROLE).unwrap_or_default();
     match role.split_once(' ') {
         Some((role, seed)) => {
-            let drawn = Drawn::new(seed.parse().expect("a seed"));
+            let drawn = Drawn::new(seed.parse().expect("the seed is a number"));
             match role {
                 "server" => drawn.serve(),
                 _ => within(LIMIT, move || drawn.call()),

@@ -1,4 +1,4 @@
-//! Calls through a faulty network, made by one process and executed by another.
+//! Calls through a faulty network. One process makes them and another one executes them.
 
 use std::rc::Rc;
 
@@ -12,14 +12,14 @@ use crate::net::{SERVER, say};
 
 pub(crate) type Load = load::Load<Faulty<Udp>>;
 
-/// How long calls may take to end once no more are made.
+/// Time limit for the calls in flight to end, once the load makes no further calls.
 const LIMIT: std::time::Duration = secs(120);
 
-/// Mostly small, some of several packets.
+/// Most messages are small, some need several packets.
 pub(crate) const LENGTHS: Lengths = &[(17, 500), (2, 5_000), (1, 20_000)];
 
-/// Opens sessions and makes calls on them until one fails or `is_over` says so, and lets those end that are
-/// under way.
+/// Opens sessions and makes calls on them until a call fails or `is_over`. Then waits for the calls
+/// in flight.
 pub(crate) fn round(
     load: &Rc<Load>,
     endpoint: &Endpoint<Faulty<Udp>>,
@@ -32,24 +32,24 @@ pub(crate) fn round(
     load.drain(endpoint, LIMIT);
 }
 
-/// Says how each call has ended, for [`compare`].
+/// Prints the ending of each call, for [`compare`].
 pub(crate) fn tell(load: &Load) {
     for (id, ending) in load.endings() {
         let word = Ending::WORDS.iter().find(|(of, _)| *of == ending);
-        let (_, word) = word.expect("there is a word for each");
+        let (_, word) = word.expect("each ending has a word");
         say(&format!("{word} {id}"));
     }
 }
 
-/// Compares what a server says, `EXECUTED` with an id per request, and what its client says at the end.
-/// Returns how many calls were answered.
+/// Compares the output of a server, a line `EXECUTED` with an id per request, with the endings that
+/// its client prints at the end. Returns the number of answered calls.
 ///
 /// # Panics
-/// If one of them is wrong.
+/// If an ending contradicts the server.
 pub(crate) fn compare(server: &[String], client: &[String]) -> usize {
     let number = |id: &str| id.parse::<u64>().expect("ids are numbers");
     let executed = server.iter().filter_map(|line| line.strip_prefix("EXECUTED ")).map(number);
-    // The rest are the harness's words.
+    // Ignores other lines, which the test harness prints.
     let endings = client.iter().filter_map(|line| {
         let (word, id) = line.split_once(' ')?;
         let (ending, _) = Ending::WORDS.iter().find(|(_, of)| *of == word)?;

@@ -1,13 +1,14 @@
-//! Fault plans over real sockets: client and server are processes in network namespaces of their own,
-//! with a cable between them. Whatever the plan does, every call ends once, with the right bytes or a
-//! true error, and was executed at most once; and every fault of the plan was seen to act.
+//! Fault plans over real sockets. Client and server are processes in separate network namespaces,
+//! with a cable between them. With every plan, every call ends once, with the right bytes or a true
+//! error, and is executed at most once. The tests also check that every fault of the plan has
+//! acted.
 //!
-//! The tests make the namespaces, which takes root and iproute2. Where they are missing the tests say so
-//! and do nothing else, unless `ERPC_REQUIRE_NAMESPACES` is set. Nothing outside of their namespaces is
-//! touched.
+//! The tests create the namespaces, which needs root and iproute2. Without them, the tests print
+//! the reason and are skipped. If `ERPC_REQUIRE_NAMESPACES` is set, they fail instead. They change
+//! nothing outside of their namespaces.
 //!
-//! Each test runs three times: as itself, and, as `ERPC_NAMESPACE_ROLE` says, as its server and its
-//! client.
+//! Each test runs in three processes: the test itself, its server and its client. The latter two
+//! have their role in the variable `ERPC_NAMESPACE_ROLE`.
 
 mod cable;
 mod drawn;
@@ -28,12 +29,11 @@ use erpc_tests::lab::{LabService, loopback};
 use crate::load::{LENGTHS, Load, compare, round, tell};
 use crate::net::{CLIENT, Net, ROLE, SERVER, say};
 
-/// Of a client, on a machine that has other things to do.
+/// Time limit of a client, on a machine with other load.
 const LIMIT: Duration = secs(40);
 
-/// How often each fault has acted.
+/// The number of times that each fault has acted. New faults must be added here.
 fn numbers(counts: &FaultCounts) -> [u64; 9] {
-    // Whoever adds a fault adds it here.
     let FaultCounts { dropped, burst_dropped, outage_dropped, .. } = *counts;
     let FaultCounts { duplicated, reordered, spiked, .. } = *counts;
     let FaultCounts { corrupted, truncated, extended, .. } = *counts;
@@ -50,21 +50,23 @@ fn numbers(counts: &FaultCounts) -> [u64; 9] {
     ]
 }
 
-/// What the network does in a test, and what is expected of the calls.
+/// The faults of the network in a test, and the expected outcomes of calls.
 struct NetworkFaults {
     /// The test's name.
     test: &'static str,
     plan: FaultPlan,
-    /// How often each fault of the plan has acted.
+    /// The number of times that each fault of the plan has acted.
     acted: fn(&FaultCounts) -> Vec<u64>,
-    /// Of both sides.
+    /// Liveness timeout of both sides.
     liveness: Duration,
-    /// Calls go on until so many are answered, and for as long as this.
+    /// Least number of answered calls before the load stops.
     answers: usize,
+    /// Least duration of the load.
     lasts: Duration,
-    /// What ends sessions; `None` if nothing does, so that no call may fail.
+    /// The cause with which sessions end. `None` if all sessions survive, so that no call may fail.
     fatal: Option<Cause>,
-    /// A packet suffers one kind of damage or nothing: each that did must have been found out.
+    /// The plan only damages packets, each in at most one way. Then every damaged packet must be
+    /// detected.
     only_damage: bool,
 }
 
@@ -81,12 +83,12 @@ impl NetworkFaults {
             .connect_timeout(secs(10))
     }
 
-    /// The test, in whichever of its roles.
+    /// Runs the test in the role of this process.
     fn run(self) {
         match env::var(ROLE).as_deref() {
             Ok("server") => self.serve(),
             Ok("client") => within(LIMIT, move || self.call()),
-            Ok(role) => panic!("{role} is no role"),
+            Ok(role) => panic!("unknown role: {role}"),
             Err(_) => match Net::new() {
                 Ok(net) => self.watch(&net),
                 Err(reason) => skip(self.test, &reason),
@@ -94,7 +96,7 @@ impl NetworkFaults {
         }
     }
 
-    /// Says what it executes, until its input ends.
+    /// Runs the server, which prints the id of each executed call, until its input ends.
     fn serve(&self) {
         let server = Server::builder()
             .add_service(LabService::new(|id| say(&format!("EXECUTED {id}"))))
@@ -105,16 +107,16 @@ impl NetworkFaults {
             .expect("the server starts");
         end_with_input();
         say("LISTENING");
-        server.wait().expect("the server goes on");
+        server.wait().expect("the server does not fail");
     }
 
-    /// Calls through the faults, then says how each call has ended.
+    /// Runs the client: makes calls through the faults, then prints the ending of each call.
     fn call(&self) {
         end_with_input();
-        let socket = Udp::bind(&loopback().address(CLIENT)).expect("the client's socket");
+        let socket = Udp::bind(&loopback().address(CLIENT)).expect("the client's socket opens");
         let transport = Faulty::new(socket, self.plan.clone());
         let faults = transport.handle();
-        let endpoint = Endpoint::new(transport, self.config()).expect("the client's endpoint");
+        let endpoint = Endpoint::new(transport, self.config()).expect("the configuration is valid");
         let (load, begun, mut rounds) = (Load::new(LENGTHS), Instant::now(), 0);
         let is_over = || load.answered() >= self.answers && begun.elapsed() >= self.lasts;
         while !is_over() {
@@ -124,10 +126,11 @@ impl NetworkFaults {
         self.check_client(&load, rounds);
         self.check_faults(&faults.stats());
         if self.only_damage {
-            check_damage(&faults.stats().rx, &endpoint.stats().expect("outside of the loop"));
+            let stats = endpoint.stats().expect("called outside of the loop");
+            check_damage(&faults.stats().rx, &stats);
         }
         eprintln!(
-            "{}: {} of {} calls answered in {:?}, {rounds} times sessions; {:?}",
+            "{}: {} of {} calls answered in {:?}, sessions opened {rounds} times; {:?}",
             self.test,
             load.answered(),
             load.made(),
@@ -146,7 +149,7 @@ impl NetworkFaults {
         assert_eq!(rounds > 1, self.fatal.is_some(), "sessions were opened {rounds} times");
     }
 
-    /// A fault injector is itself tested: what is in the plan was seen to act.
+    /// Checks the fault injector: each fault of the plan has acted in both directions.
     fn check_faults(&self, stats: &FaultStats) {
         for (direction, counts) in [("received", &stats.rx), ("sent", &stats.tx)] {
             let acted = (self.acted)(counts);
@@ -154,21 +157,22 @@ impl NetworkFaults {
         }
     }
 
-    /// Starts both processes and compares what they say.
+    /// Starts both processes and compares their output.
     fn watch(&self, net: &Net) {
         let mut server = Net::start(&net.server, "server", self.test);
         while server.line() != "LISTENING" {}
         let mut client = Net::start(&net.client, "client", self.test);
         let said = client.rest();
         client.finish();
-        assert!(said.iter().any(|line| line == "DONE"), "the client did nothing: {said:?}");
+        assert!(said.iter().any(|line| line == "DONE"), "the client did not finish: {said:?}");
         server.kill();
         let answered = compare(&server.rest(), &said);
         assert!(answered >= self.answers, "{answered} calls were answered");
     }
 }
 
-/// No damaged packet was delivered: all were dropped for reasons that intact packets do not have.
+/// Checks that no damaged packet was delivered: all were dropped, for reasons that intact packets
+/// never have.
 fn check_damage(received: &FaultCounts, stats: &EndpointStats) {
     let dropped: u64 = [
         DropReason::Truncated,
@@ -189,15 +193,16 @@ fn check_damage(received: &FaultCounts, stats: &EndpointStats) {
     assert_eq!(dropped + stats.transport.rx_truncated, damaged, "{by_reason:?}");
 }
 
-/// A time without a network, or with a smaller one, in both directions.
+/// A plan that drops all packets of more than `over` bytes, in both directions, between `from` and
+/// `until`.
 fn outage(seed: u64, from: Duration, until: Duration, over: usize) -> FaultPlan {
     FaultPlan::new(seed).both(Faults::none().outage(Outage { from, until, over }))
 }
 
 #[test]
-fn a_third_is_lost_each_way() {
+fn a_third_of_the_packets_is_lost() {
     let plan = FaultPlan::new(1).both(Faults::none().drop(0.3));
-    NetworkFaults::new("a_third_is_lost_each_way", plan, |acted| vec![acted.dropped]).run();
+    NetworkFaults::new("a_third_of_the_packets_is_lost", plan, |acted| vec![acted.dropped]).run();
 }
 
 #[test]
@@ -207,10 +212,10 @@ fn losses_come_in_bursts() {
 }
 
 #[test]
-fn packets_come_again_and_out_of_order() {
+fn packets_are_duplicated_and_reordered() {
     let faults = Faults::none().duplicate(0.2, 5, millis(30)).reorder(0.2, millis(3));
     NetworkFaults::new(
-        "packets_come_again_and_out_of_order",
+        "packets_are_duplicated_and_reordered",
         FaultPlan::new(3).both(faults),
         |acted| vec![acted.duplicated, acted.reordered],
     )
@@ -225,24 +230,24 @@ fn bits_are_flipped() {
 }
 
 #[test]
-fn packets_are_cut_short() {
+fn packets_are_truncated() {
     let plan = FaultPlan::new(11).both(Faults::none().truncate(0.1));
-    let faults = NetworkFaults::new("packets_are_cut_short", plan, |acted| vec![acted.truncated]);
+    let faults = NetworkFaults::new("packets_are_truncated", plan, |acted| vec![acted.truncated]);
     NetworkFaults { only_damage: true, ..faults }.run();
 }
 
 #[test]
-fn packets_grow() {
+fn packets_are_extended() {
     let plan = FaultPlan::new(12).both(Faults::none().extend(0.1));
-    let faults = NetworkFaults::new("packets_grow", plan, |acted| vec![acted.extended]);
+    let faults = NetworkFaults::new("packets_are_extended", plan, |acted| vec![acted.extended]);
     NetworkFaults { only_damage: true, ..faults }.run();
 }
 
 #[test]
-fn some_packets_take_long() {
+fn some_packets_are_late() {
     let plan = FaultPlan::new(5).both(Faults::none().spike(0.01, millis(600)));
-    let faults = NetworkFaults::new("some_packets_take_long", plan, |acted| vec![acted.spiked]);
-    // So long that the late ones come back to calls that are long over.
+    let faults = NetworkFaults::new("some_packets_are_late", plan, |acted| vec![acted.spiked]);
+    // Long enough that late packets arrive after their calls have ended.
     NetworkFaults { lasts: millis(1_500), ..faults }.run();
 }
 
@@ -280,17 +285,17 @@ fn an_mtu_that_shrinks_for_longer_than_the_liveness_timeout_loses_no_call() {
 }
 
 #[test]
-fn a_path_that_swallows_large_packets_from_the_beginning_loses_no_call() {
-    const NAME: &str = "a_path_that_swallows_large_packets_from_the_beginning_loses_no_call";
+fn a_path_that_drops_large_packets_from_the_beginning_loses_no_call() {
+    const NAME: &str = "a_path_that_drops_large_packets_from_the_beginning_loses_no_call";
     let over = |over| Faults::none().outage(Outage { from: millis(0), until: secs(60), over });
-    // Probes that get there do not all come back.
+    // Some path probes reach the server, but their answers do not reach the client.
     let plan = FaultPlan::new(13).sending(over(1_400)).receiving(over(1_300));
     let faults = NetworkFaults::new(NAME, plan, |acted| vec![acted.outage_dropped]);
     NetworkFaults { lasts: millis(1_200), ..faults }.run();
 }
 
 #[test]
-fn everything_at_once() {
+fn all_faults_together_lose_no_call() {
     let faults = Faults::none()
         .drop(0.05)
         .bursts(0.005, 5.0, 0.8)
@@ -302,9 +307,10 @@ fn everything_at_once() {
         .extend(0.02)
         .outage(Outage { from: millis(300), until: millis(600), over: 0 })
         .outage(Outage { from: millis(700), until: millis(900), over: 1_400 });
-    let faults =
-        NetworkFaults::new("everything_at_once", FaultPlan::new(10).both(faults), |acted| {
-            numbers(acted).to_vec()
-        });
+    let faults = NetworkFaults::new(
+        "all_faults_together_lose_no_call",
+        FaultPlan::new(10).both(faults),
+        |acted| numbers(acted).to_vec(),
+    );
     NetworkFaults { lasts: millis(1_200), ..faults }.run();
 }

@@ -1,4 +1,4 @@
-//! Two network namespaces, and this program in both of them.
+//! Two network namespaces, and processes of this binary in them.
 
 use std::env;
 use std::io::Write;
@@ -7,20 +7,20 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use erpc_test_tools::netns::{Namespace, run};
 use erpc_test_tools::process::Process;
 
-/// Which of a test's processes this is; the test itself has none.
+/// Environment variable with the role of this process in a test. Not set in the test itself.
 pub(crate) const ROLE: &str = "ERPC_NAMESPACE_ROLE";
 
-/// Addresses that nobody has: TEST-NET-1.
+/// The server's address. Addresses here are in TEST-NET-1, which is reserved.
 pub(crate) const SERVER: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7_000);
 pub(crate) const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 0);
-/// Another address of the client's end.
+/// A second address of the client.
 pub(crate) const CLIENT_TOO: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 3)), 0);
-/// The name of the cable's end in either namespace.
+/// Name of the cable's interface in both namespaces.
 pub(crate) const CABLE: &str = "erpc0";
 
-/// Two network namespaces and a cable. They go when this does.
+/// Two network namespaces and a cable. Dropping this deletes them.
 pub(crate) struct Net {
     pub(crate) server: Namespace,
     pub(crate) client: Namespace,
@@ -28,10 +28,11 @@ pub(crate) struct Net {
 
 impl Net {
     /// # Errors
-    /// What the machine says against it.
+    /// The reason why the machine cannot create the namespaces or the cable.
     pub(crate) fn new() -> Result<Self, String> {
         let net = Self { server: Namespace::new("server")?, client: Namespace::new("client")? };
-        // Both ends are made where they belong, and are never among the machine's own interfaces.
+        // Creates both ends in their namespaces, so that they never appear among the machine's
+        // interfaces.
         let (server, client) = (net.server.name(), net.client.name());
         let ends = format!("{CABLE} netns {server} type veth peer name {CABLE} netns {client}");
         run("ip", &format!("link add {ends}"))?;
@@ -43,10 +44,10 @@ impl Net {
         Ok(net)
     }
 
-    /// This program in a namespace, as one of a test's processes.
+    /// Starts this binary in a namespace, as the process of `test` with this `role`.
     pub(crate) fn start(namespace: &Namespace, role: &str, test: &str) -> Process {
-        let program = env::current_exe().expect("a test knows its program");
-        let program = program.to_str().expect("its path is text");
+        let program = env::current_exe().expect("the path of this binary is known");
+        let program = program.to_str().expect("the path is UTF-8");
         let variable = format!("{ROLE}={role}");
         let arguments = [
             "netns",
@@ -63,8 +64,9 @@ impl Net {
     }
 }
 
-/// One line, one system call. Begun on a new line, as the test harness may have said something.
+/// Prints a line with one system call. Starts with a newline, because the test harness may have
+/// printed the start of a line.
 pub(crate) fn say(line: &str) {
     let written = std::io::stdout().lock().write_all(format!("\n{line}\n").as_bytes());
-    written.expect("the test listens");
+    written.expect("the test reads the line");
 }

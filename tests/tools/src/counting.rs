@@ -1,5 +1,5 @@
-//! An allocator that counts, per thread and account, so that tests in one process do not disturb each
-//! other.
+//! An allocator that counts per thread and account, so that tests in one process do not disturb
+//! each other.
 //!
 //! ```
 //! use erpc_test_tools::counting::{Account, Counting};
@@ -33,8 +33,8 @@ impl Totals {
 }
 
 thread_local! {
-    /// The account that is charged now. It has neither a destructor nor an initialiser, so that the allocator may use it
-    /// at any time.
+    /// The account that is charged now; [`ACCOUNTS`] for none. It has neither a destructor nor an
+    /// initialiser, so that the allocator may use it at any time.
     static CHARGED: Cell<usize> = const { Cell::new(ACCOUNTS) };
     static TOTALS: [Cell<Totals>; ACCOUNTS] = const { [const { Cell::new(Totals::NONE) }; ACCOUNTS] };
 }
@@ -62,51 +62,56 @@ fn note_free(size: usize) {
     note(|totals| totals.freed_bytes += size as u64);
 }
 
-/// The system's allocator, counting.
+/// The system allocator with counters.
 #[derive(Debug)]
 pub struct Counting;
 
-// SAFETY: every method is the system allocator's, and counting touches thread-local cells only.
+// SAFETY: every method forwards its arguments to the same method of `System`, which is an
+// allocator. Counting only changes thread-local cells without destructors, and neither allocates
+// nor panics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note_allocation(layout.size());
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`, which `System` shares.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note_allocation(layout.size());
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc_zeroed`, which `System`
+        // shares.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         note_free(layout.size());
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::dealloc`. `memory` is from
+        // `System`, because all methods here forward to it.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         note_allocation(new_size);
         note_free(layout.size());
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::realloc`. `memory` is from
+        // `System`, because all methods here forward to it.
         unsafe { System.realloc(memory, layout, new_size) }
     }
 }
 
-/// One of this thread's accounts, empty when made.
+/// One of this thread's accounts. [`Account::new`] empties it.
 #[derive(Debug)]
 pub struct Account {
     at: usize,
-    /// Accounts belong to their thread.
+    /// Makes the type `!Send`, because accounts belong to their thread.
     thread: PhantomData<*const ()>,
 }
 
 impl Account {
-    /// Account `at` of this thread.
+    /// Account `at` of this thread, with all counters at 0.
     ///
     /// # Panics
-    /// If there is no such account.
+    /// If `at` is not below [`ACCOUNTS`].
     #[must_use]
     pub fn new(at: usize) -> Self {
         TOTALS.with(|accounts| accounts[at].set(Totals::NONE));
@@ -117,7 +122,7 @@ impl Account {
         TOTALS.with(|accounts| accounts[self.at].get())
     }
 
-    /// Runs `body`; what it allocates and frees on this thread goes to this account.
+    /// Runs `body` and counts its allocations and frees on this thread in this account.
     pub fn charge<R>(&self, body: impl FnOnce() -> R) -> R {
         let before = CHARGED.replace(self.at);
         let result = body();
@@ -125,7 +130,7 @@ impl Account {
         result
     }
 
-    /// Allocations so far, changes of size included.
+    /// Number of allocations so far, including reallocations.
     #[must_use]
     pub fn allocations(&self) -> u64 {
         self.totals().allocations
@@ -137,7 +142,8 @@ impl Account {
         self.totals().allocated_bytes
     }
 
-    /// Bytes allocated less bytes freed, whichever account the latter were charged to when they were allocated.
+    /// Bytes allocated minus bytes freed in this account. Bytes freed here count even if their
+    /// allocation was charged to another account.
     #[must_use]
     pub fn live_bytes(&self) -> i64 {
         let Totals { allocated_bytes, freed_bytes, .. } = self.totals();

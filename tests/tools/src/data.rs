@@ -1,10 +1,10 @@
-//! Bytes that belong to a number, and a digest of bytes.
+//! Bytes derived from a number, and a digest of bytes.
 
 use bytes::Bytes;
 
 use crate::random::{Random, mix};
 
-/// The bytes of that length that belong to `id`; no two ids share an aligned word by accident.
+/// `len` bytes derived from `id`. An aligned word of two ids is almost never equal.
 #[must_use]
 pub fn bytes_of(id: u64, len: usize) -> Bytes {
     let mut bytes = vec![0; len];
@@ -12,7 +12,7 @@ pub fn bytes_of(id: u64, len: usize) -> Bytes {
     bytes.into()
 }
 
-/// Writes the bytes that belong to `id`.
+/// Fills `out` with the bytes derived from `id`.
 pub fn fill(id: u64, out: &mut [u8]) {
     let mut random = Random::new(mix(id));
     let mut words = out.chunks_exact_mut(8);
@@ -23,8 +23,8 @@ pub fn fill(id: u64, out: &mut [u8]) {
     rest.copy_from_slice(&random.word().to_le_bytes()[..rest.len()]);
 }
 
-/// A digest of the bytes, their order and their number. Every bit of the input changes it; it does not
-/// protect against deliberate collisions.
+/// A digest of the bytes, their order and their number. Every bit of the input changes it. It does
+/// not protect against deliberate collisions.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> u64 {
     let mut hash = mix(bytes.len() as u64 ^ 0x5bd1_e995);
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_have_bytes_of_their_own() {
+    fn each_id_has_its_own_bytes() {
         assert_eq!(bytes_of(1, 100), bytes_of(1, 100));
         assert_eq!(bytes_of(1, 100)[..88], bytes_of(1, 90)[..88]);
         assert_ne!(bytes_of(1, 100)[92..], bytes_of(2, 100)[92..]);
     }
 
     #[test]
-    fn a_digest_sees_every_bit_and_the_length() {
+    fn a_digest_depends_on_every_bit_and_on_the_length() {
         let mut bytes = bytes_of(3, 77).to_vec();
         let whole = digest(&bytes);
         for bit in 0..bytes.len() * 8 {

@@ -1,13 +1,13 @@
-//! Tools that tests, the simulator and the benchmarks share. They know nothing of erpc, so that every crate of the
-//! workspace can use them, unit tests of `erpc-core` included.
+//! Tools of the tests, the simulator and the benchmarks. They do not depend on erpc, so that every
+//! crate of the workspace can use them, including the unit tests of `erpc-core`.
 //!
-//! | module | what for |
+//! | module | purpose |
 //! |---|---|
-//! | [`random`] | random numbers that repeat |
-//! | [`data`] | bytes that belong to a number, and a digest of bytes |
+//! | [`random`] | reproducible random numbers |
+//! | [`data`] | bytes derived from a number, and a digest of bytes |
 //! | [`statistics`] | quantiles, fairness |
 //! | [`counting`] | an allocator that counts |
-//! | [`limit`] | a test that hangs fails |
+//! | [`limit`] | time limits of tests |
 //! | [`process`] | other processes, which end when the test does |
 //! | [`netns`], [`tun`] | network namespaces, and devices in them |
 

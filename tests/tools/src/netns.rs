@@ -1,4 +1,4 @@
-//! Network namespaces. They take root and iproute2; nothing outside of them is touched.
+//! Network namespaces. They need root and iproute2. Nothing outside of them changes.
 
 use std::env;
 use std::fs::File;
@@ -10,17 +10,17 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace. It goes when this does, and what is in it too.
+/// A network namespace. Dropping this deletes it, and the interfaces in it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
 }
 
 impl Namespace {
-    /// An empty one, whose name nobody else has and ends with `role`.
+    /// Creates an empty namespace. Its name is unique and ends with `role`.
     ///
     /// # Errors
-    /// What the machine says against it.
+    /// The reason why the machine cannot create it.
     pub fn new(role: &str) -> Result<Self, String> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
@@ -30,32 +30,33 @@ impl Namespace {
         Ok(Self { name })
     }
 
-    /// What `ip` and `tc` know it by.
+    /// The name of the namespace for `ip` and `tc`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// `ip` with these arguments, in this namespace.
+    /// Runs `ip` with these arguments in this namespace. Returns its output.
     ///
     /// # Errors
-    /// What it says.
+    /// The error output of `ip`.
     pub fn ip(&self, arguments: &str) -> Result<String, String> {
         run("ip", &format!("-n {} {arguments}", self.name))
     }
 
-    /// `tc` with these arguments, in this namespace.
+    /// Runs `tc` with these arguments in this namespace. Returns its output.
     ///
     /// # Errors
-    /// What it says.
+    /// The error output of `tc`.
     pub fn tc(&self, arguments: &str) -> Result<String, String> {
         run("tc", &format!("-n {} {arguments}", self.name))
     }
 
-    /// Runs `body` on a thread of its own, whose sockets are of this namespace.
+    /// Runs `body` on a new thread, whose sockets belong to this namespace.
     ///
     /// # Panics
-    /// As `body` does; and if the namespace cannot be entered, which takes no more than to make it.
+    /// If `body` panics, or the thread cannot enter the namespace, for which it needs the same
+    /// rights as [`Namespace::new`].
     pub fn within<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
         thread::scope(|scope| {
             let body = scope.spawn(|| {
@@ -69,37 +70,40 @@ impl Namespace {
     /// Moves the calling thread, and no other, into this namespace.
     ///
     /// # Panics
-    /// If it cannot be entered, which takes no more than to make it.
+    /// If the thread cannot enter the namespace, for which it needs the same rights as
+    /// [`Namespace::new`].
     pub fn enter(&self) {
-        let file = File::open(format!("/run/netns/{}", self.name)).expect("the namespace is there");
+        let file = File::open(format!("/run/netns/{}", self.name)).expect("the namespace exists");
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .expect("who makes a namespace may enter it");
+            .expect("the creator of a namespace may enter it");
     }
 }
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // An error means that somebody else has taken it away.
+        // An error means that another process has deleted the namespace.
         run("ip", &format!("netns delete {}", self.name)).unwrap_or_default();
     }
 }
 
-/// Says that a test is not run, and why.
+/// Prints that `test` is skipped because of `reason`.
 ///
 /// # Panics
-/// If it must be run: `ERPC_REQUIRE_NAMESPACES` is set.
+/// If the variable `ERPC_REQUIRE_NAMESPACES` is set.
 pub fn skip(test: &str, reason: &str) {
     let is_required = env::var_os("ERPC_REQUIRE_NAMESPACES").is_some();
-    assert!(!is_required, "{test} must be run: {reason}");
-    // Past the harness, which keeps to itself what tests print that do not fail.
+    assert!(!is_required, "{test} must not be skipped: {reason}");
+    // Writes to `stderr` directly, because the harness hides the output of `eprintln` in passing
+    // tests.
     let said = format!("SKIPPED {test}: {reason}\n");
-    std::io::stderr().write_all(said.as_bytes()).expect("somebody listens");
+    std::io::stderr().write_all(said.as_bytes()).expect("standard error is open");
 }
 
-/// What `program` prints, told these arguments, which contain no spaces themselves.
+/// Runs `program` and returns its output. `arguments` are separated by spaces, and contain none
+/// themselves.
 ///
 /// # Errors
-/// What it says if it fails.
+/// The error output of `program`, or that it does not start.
 pub fn run(program: &str, arguments: &str) -> Result<String, String> {
     let output = Command::new(program)
         .args(arguments.split(' '))

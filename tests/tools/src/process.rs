@@ -1,4 +1,4 @@
-//! Other processes: told what to do by lines, heard by lines, gone when the test is.
+//! Other processes. They read and print lines, and end when the test ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::limit::secs;
 
-/// A process of a test. It is killed when this is dropped, and should end by itself when its standard
-/// input does: then it also goes if the test itself is killed.
+/// A process of a test. Dropping this kills it. It should also end by itself when its standard
+/// input ends, so that it ends if the test is killed.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -25,10 +25,11 @@ impl Process {
     /// Longest wait for a line, and for the end of the output.
     const OUTPUT_TIMEOUT: Duration = secs(20);
 
-    /// Starts `program`, one of this package's binaries: `env!("CARGO_BIN_EXE_..")`.
+    /// Starts `program`, for example a binary of the test's package: `env!("CARGO_BIN_EXE_..")`.
+    /// Messages call the process `name`.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// If the process does not start.
     #[must_use]
     pub fn start(name: &str, program: &str, arguments: &[&str]) -> Self {
         let mut child = Command::new(program)
@@ -38,7 +39,7 @@ impl Process {
             .spawn()
             .unwrap_or_else(|error| panic!("{name}: {program} does not start: {error}"));
         let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let output = BufReader::new(child.stdout.take().expect("standard output is piped"));
         let (send, lines) = channel();
         thread::spawn(move || {
             for line in output.lines() {
@@ -51,70 +52,70 @@ impl Process {
         Self { name: name.to_owned(), child, input, lines }
     }
 
-    /// Waits for the next line.
+    /// Waits for the next line of the process.
     ///
     /// # Panics
-    /// If none comes.
+    /// If the process prints no line for 20 s, or has ended.
     #[must_use]
     pub fn line(&self) -> String {
         match self.lines.recv_timeout(Self::OUTPUT_TIMEOUT) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => panic!("{}: says nothing", self.name),
-            Err(RecvTimeoutError::Disconnected) => panic!("{}: has ended early", self.name),
+            Err(RecvTimeoutError::Timeout) => panic!("{}: printed no line", self.name),
+            Err(RecvTimeoutError::Disconnected) => panic!("{}: ended early", self.name),
         }
     }
 
-    /// Waits for the next line, which begins with `word`, and returns the rest of it.
+    /// Waits for the next line, which starts with `word`, and returns the rest of it.
     ///
     /// # Panics
-    /// If none comes, or another.
+    /// As [`Process::line`], or if the line starts with another word.
     #[must_use]
     pub fn expect(&self, word: &str) -> String {
         let line = self.line();
         match line.strip_prefix(word) {
             Some(rest) => rest.trim().to_owned(),
-            None => panic!("{}: instead of {word} it says: {line}", self.name),
+            None => panic!("{}: expected {word}, printed: {line}", self.name),
         }
     }
 
-    /// The same, for an address.
+    /// As [`Process::expect`], and parses the rest of the line as an address.
     ///
     /// # Panics
-    /// If there is none.
+    /// As [`Process::expect`], or if the rest is not an address.
     #[must_use]
     pub fn expect_address(&self, word: &str) -> SocketAddr {
         let text = self.expect(word);
-        text.parse().unwrap_or_else(|_| panic!("{}: {text} is no address", self.name))
+        text.parse().unwrap_or_else(|_| panic!("{}: {text} is not an address", self.name))
     }
 
-    /// What it has said and nobody has read yet. All of it only after its end.
+    /// Waits until the process closes its output, and returns the lines not read so far.
     pub fn rest(&mut self) -> Vec<String> {
         self.lines.iter().collect()
     }
 
-    /// Sends a line.
+    /// Sends a line to the process.
     ///
     /// # Panics
-    /// If it does not read any more.
+    /// If the process has closed its input.
     pub fn say(&mut self, line: &str) {
         let input = self.input.as_mut().expect("the input is open");
         writeln!(input, "{line}")
-            .unwrap_or_else(|error| panic!("{}: does not listen: {error}", self.name));
+            .unwrap_or_else(|error| panic!("{}: reads no input: {error}", self.name));
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// Kills the process (`kill -9`) and waits for its end.
     pub fn kill(&mut self) {
-        // An error means that it has ended by itself.
+        // An error means that the process has ended by itself.
         self.child.kill().unwrap_or(());
-        self.child.wait().expect("it is our child");
+        self.child.wait().expect("the process is a child of this one");
     }
 
-    /// Stops it in its tracks, as a debugger or a paused virtual machine would.
+    /// Stops the process immediately, as a debugger or a paused virtual machine would.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes a paused process.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -124,21 +125,22 @@ impl Process {
             .unwrap_or_else(|error| panic!("{}: cannot be signalled: {error}", self.name));
     }
 
-    /// Closes its input and waits until it has ended well.
+    /// Closes the input of the process and waits for its end.
     ///
     /// # Panics
-    /// If it does not end, or badly.
+    /// If the process does not end within 20 s, or ends with an error.
     pub fn finish(mut self) {
         drop(self.input.take());
         let deadline = Instant::now() + Self::OUTPUT_TIMEOUT;
-        // There is no wait with a time-out in the standard library; the output ends with the process.
+        // Waits for the end of the output, because the standard library has no `wait` with a
+        // timeout.
         while let Ok(line) =
             self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()))
         {
             eprintln!("{}: {line}", self.name);
         }
         assert!(Instant::now() < deadline, "{}: does not end", self.name);
-        let status = self.child.wait().expect("it is our child");
+        let status = self.child.wait().expect("the process is a child of this one");
         assert!(status.success(), "{}: {status}", self.name);
     }
 }
@@ -149,7 +151,7 @@ impl Drop for Process {
     }
 }
 
-/// Ends this process when its standard input does. For the binaries that tests start.
+/// Ends this process when its standard input ends. For the binaries that tests start.
 pub fn end_with_input() {
     thread::spawn(|| {
         for line in std::io::stdin().lines() {

@@ -1,10 +1,10 @@
-//! Random numbers that repeat.
+//! Reproducible random numbers.
 //!
-//! This is the one generator of all tests and tools. `erpc-core` has its own SplitMix64, which is private: a published
-//! crate cannot depend on this one.
+//! All tests and tools use this generator. `erpc-core` has its own, private SplitMix64, because a
+//! published crate cannot depend on this one.
 
-/// A stream of random numbers (SplitMix64: Steele, Lea, Flood 2014). One seed, one stream, on every
-/// machine and with every version of every library.
+/// A stream of random numbers (SplitMix64: Steele, Lea, Flood 2014). A seed has the same stream on
+/// every machine and with every version of every library.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -15,8 +15,8 @@ impl Random {
         Self(seed)
     }
 
-    /// A separate stream for one purpose, so that the numbers that one part of a run draws do not change those of
-    /// another part.
+    /// A separate stream for one purpose. So the numbers drawn by one part of a run do not change
+    /// those of another part.
     #[must_use]
     pub fn fork(&self, purpose: u64) -> Self {
         let mut mixed = Self(self.0 ^ purpose.wrapping_mul(0xD6E8_FEB8_6659_FD93));
@@ -47,10 +47,11 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
-    /// One of `0..bound`, whose bound is drawn first: each of `bounds` is as likely as its weight, the first number, says.
+    /// Draws one of `bounds`, then one of `0..bound`. Each element of `bounds` is a weight and a
+    /// bound; its probability is proportional to its weight.
     ///
     /// # Panics
-    /// If there are none.
+    /// If `bounds` is empty.
     pub fn below_one_of(&mut self, bounds: &[(u64, u64)]) -> u64 {
         let mut drawn = self.below(bounds.iter().map(|(weight, _)| weight).sum());
         let bound = bounds.iter().find(|(weight, _)| {
@@ -58,10 +59,10 @@ impl Random {
             drawn = drawn.saturating_sub(*weight);
             is_it
         });
-        self.below(bound.expect("there are bounds").1)
+        self.below(bound.expect("a weight is above 0").1)
     }
 
-    /// True with a chance of `percent` in a hundred.
+    /// True with a probability of `percent` %.
     #[inline]
     pub fn percent(&mut self, percent: u32) -> bool {
         self.below(100) < u64::from(percent)
@@ -70,13 +71,13 @@ impl Random {
     /// One of `choices`.
     ///
     /// # Panics
-    /// If there are none.
+    /// If `choices` is empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len() as u64) as usize]
     }
 }
 
-/// The finalizer of SplitMix64: every bit of the input changes half of the output's.
+/// The finalizer of SplitMix64: each bit of the input changes about half of the output's bits.
 #[must_use]
 #[inline]
 pub fn mix(mut z: u64) -> u64 {
@@ -90,19 +91,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_splitmix64() {
+    fn the_generator_is_splitmix64() {
         let mut random = Random::new(0);
         let words = [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F];
         assert_eq!(words, [(); 3].map(|()| random.word()));
     }
 
     #[test]
-    fn bounds_are_as_likely_as_their_weights() {
+    fn bounds_are_drawn_by_their_weights() {
         let mut random = Random::new(1);
         let drawn = [(); 10_000].map(|()| random.below_one_of(&[(1, 1), (3, 10), (0, 1 << 40)]));
         assert!(drawn.iter().all(|number| *number < 10));
         let zeros = drawn.iter().filter(|number| **number == 0).count();
-        // A quarter, and a tenth of the others.
+        // The bound 1 gives 0 in a quarter of the draws, the bound 10 in a tenth of the rest.
         assert!((3_000..3_500).contains(&zeros), "{zeros}");
     }
 }

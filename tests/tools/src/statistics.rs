@@ -1,6 +1,6 @@
-//! What measurements come to: quantiles and fairness.
+//! Statistics of measurements: quantiles and fairness.
 
-/// Durations that were measured, in nanoseconds.
+/// Measured durations, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     nanos: Vec<u64>,
@@ -8,7 +8,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Adds a sample.
+    /// Adds a sample of `nanos` nanoseconds.
     pub fn add(&mut self, nanos: u64) {
         self.nanos.push(nanos);
         self.sorted = false;
@@ -25,21 +25,24 @@ impl Samples {
         self.sorted = false;
     }
 
-    /// How many there are.
+    /// Number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.nanos.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nanos.is_empty()
     }
 
-    /// So many points of their distribution, from the shortest to the longest: microseconds, and the part that took no
-    /// longer. The upper ones lie as close as the lower ones, however few they stand for: the part that took longer is
-    /// divided by the same factor from each to the next.
+    /// Points of the cumulative distribution, from the shortest to the longest sample: a duration
+    /// in microseconds, and the fraction of samples that are not longer. There are `points` + 1 of
+    /// them.
+    ///
+    /// The points are dense in the tail: from each point to the next, the fraction of longer
+    /// samples shrinks by the same factor.
     pub fn distribution(&mut self, points: usize) -> Vec<(f64, f64)> {
         let last = 1.0 / self.nanos.len().max(1) as f64;
         let part = |at: usize| 1.0 - last.powf(at as f64 / points.max(1) as f64);
@@ -56,14 +59,16 @@ impl Samples {
     }
 }
 
-/// The smallest of the `sorted` values that is at least as large as `fraction` of them (nearest rank); `None` without values.
+/// The smallest of the `sorted` values that is at least as large as `fraction` of them (nearest
+/// rank). `None` without values.
 #[must_use]
 pub fn quantile<V: Copy>(sorted: &[V], fraction: f64) -> Option<V> {
     let rank = (sorted.len() as f64 * fraction).ceil() as usize;
     sorted.get(rank.max(1) - 1).copied()
 }
 
-/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all are equal, `1 / n` if one of `n` has everything.
+/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all shares are equal, `1 / n` if one of
+/// `n` has everything, 0 if all shares are 0.
 #[must_use]
 pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
@@ -85,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn fairness_is_between_one_of_n_and_all() {
+    fn fairness_is_1_for_equal_shares_and_1_of_n_for_one_share() {
         assert_eq!(jain(&[3.0; 7]), 1.0);
         assert_eq!(jain(&[5.0, 0.0, 0.0, 0.0]), 0.25);
         assert_eq!(jain(&[0.0; 3]), 0.0);

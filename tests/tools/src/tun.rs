@@ -1,4 +1,5 @@
-//! TUN devices: an interface whose packets are read from a file, and to which packets come that are written to it.
+//! TUN devices: network interfaces that are files. Reading returns a packet that the host sends,
+//! writing delivers a packet to the host.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -7,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use rustix::fs::OFlags;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-/// `struct ifreq`, as far as `TUNSETIFF` reads it.
+/// `struct ifreq`, with the fields that `TUNSETIFF` reads.
 #[repr(C)]
 struct InterfaceRequest {
     name: [u8; 16],
@@ -17,17 +18,19 @@ struct InterfaceRequest {
 
 const _: () = assert!(size_of::<InterfaceRequest>() == 40);
 
-/// Names the device. The kernel reads a request, and writes the name back, whatever the number says.
+/// The operation that names a device. The opcode encodes an `i32`, but the kernel reads an `ifreq`,
+/// and writes the name back to it.
 const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
-/// Whole IP packets, with nothing in front of them.
+/// A device for IP packets.
 const IFF_TUN: u16 = 1;
+/// No header in front of packets.
 const IFF_NO_PI: u16 = 0x1000;
 
-/// A device called `name`, of at most 15 bytes, in the namespace of the calling thread. Reads and writes are of one IP packet
-/// each and do not block. It goes when the file is closed.
+/// Creates a device in the namespace of the calling thread. `name` has at most 15 bytes. Each read
+/// and each write is one IP packet; neither blocks. Closing the file deletes the device.
 ///
 /// # Errors
-/// What the machine says against it.
+/// The reason why the machine cannot create the device.
 pub fn open(name: &str) -> Result<File, String> {
     let failed = |error| format!("no TUN device: {error}");
     let flags = OFlags::NONBLOCK.bits().cast_signed();
@@ -37,9 +40,11 @@ pub fn open(name: &str) -> Result<File, String> {
     let mut request =
         InterfaceRequest { name: [0; 16], flags: IFF_TUN | IFF_NO_PI, _rest: [0; 22] };
     request.name[..15].iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = byte);
-    // SAFETY: this opcode takes a pointer to an `ifreq`, which is what is passed.
+    // SAFETY: this opcode takes a pointer to an `ifreq`. `request` has its layout, and its size of
+    // 40 bytes, which is asserted above.
     let call = unsafe { Updater::<'_, TUNSETIFF, InterfaceRequest>::new(&mut request) };
-    // SAFETY: the file is the device that the opcode belongs to; the kernel reads and writes the request alone.
+    // SAFETY: the file is the device that the opcode belongs to. The kernel reads and writes only
+    // `request`, which outlives the call.
     unsafe { ioctl(file.as_fd(), call) }.map_err(|errno| failed(errno.into()))?;
     Ok(file)
 }

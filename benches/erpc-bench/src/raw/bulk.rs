@@ -1,9 +1,9 @@
-//! Large messages, one at a time: what the sockets carry when only a window keeps them from flooding
-//! the receiver.
+//! Large messages, one at a time: the throughput of the sockets when only a window protects the
+//! receiver from overflow.
 //!
-//! Over UDP a message is cut into parts, each behind a header; the server acknowledges every few parts,
-//! the client keeps a window of them under way. Nothing is sent twice: the window fits the receive
-//! buffer, and loopback loses nothing else.
+//! Over UDP a message is cut into parts, each with a header. The server acknowledges every few
+//! parts, the client keeps a window of parts in flight. There are no retransmissions: the window
+//! fits the receive buffer, whose overflow is the only loss on loopback.
 
 use std::io;
 use std::io::Read;
@@ -18,24 +18,25 @@ use crate::failure::Failure;
 use crate::payload::{self, SINK_ANSWER, SinkAnswers};
 use crate::report::Latencies;
 
-/// In front of each part: its index, u64.
+/// Bytes of a part's header: the index of the part, u64.
 const HEADER: usize = 8;
-/// Bytes of a part, header included: the largest datagram but for rounding.
+/// Bytes of a part, header included: the largest datagram, rounded down to KiB.
 const PART: usize = 63 << 10;
-/// The same in segments of Ethernet's size, for the kernel to cut and join.
+/// Bytes of a segment that fits an Ethernet frame. The kernel cuts and joins segments.
 const SEGMENT: usize = 1_472;
+/// Bytes of a part of several segments, header included.
 const JOINED_PART: usize = SEGMENT * 44;
-/// Parts under way: 32 of them are charged about 2.5 MB of the receive buffer.
+/// Parts in flight. The kernel charges about 2.5 MB of the receive buffer for 32 parts.
 const WINDOW: u32 = 32;
-/// Parts per acknowledgement, and per system call in bursts.
+/// Parts per acknowledgement, and per system call of a burst.
 const ACK_EVERY: u32 = 8;
 
-/// Bytes of the message in each part.
+/// Bytes of a part without its header.
 fn part_data(mode: Mode) -> usize {
     (if mode == Mode::Gso { JOINED_PART } else { PART }) - HEADER
 }
 
-/// Sets the socket up for parts.
+/// Configures the socket to send and receive parts.
 pub(super) fn prepare(socket: &UdpSocket, mode: Mode) -> io::Result<()> {
     if mode == Mode::Gso {
         sys::set_segment_size(socket, SEGMENT)?;
@@ -53,12 +54,12 @@ fn lost() -> io::Error {
     io::Error::other("a part was lost or came out of order")
 }
 
-/// Receives messages over UDP and answers them, until the client is gone.
+/// Receives messages over UDP and answers them, until the client has ended.
 pub(super) struct UdpSink<'s> {
     socket: &'s UdpSocket,
     mode: Mode,
     message: Vec<u8>,
-    /// The part that comes next.
+    /// Index of the next expected part.
     next: usize,
 }
 
@@ -74,7 +75,7 @@ impl<'s> UdpSink<'s> {
         Ok(())
     }
 
-    /// Receives the next parts straight into their places, and acknowledges or answers.
+    /// Receives the next parts directly into the message, and acknowledges or answers them.
     fn receive(&mut self) -> io::Result<()> {
         let data = part_data(self.mode);
         let places = self.message.chunks_mut(data).skip(self.next).take(burst(self.mode));
@@ -107,7 +108,7 @@ impl<'s> UdpSink<'s> {
     }
 }
 
-/// Receives messages over a stream and answers them, until the client is gone.
+/// Receives messages over a stream and answers them, until the client has ended.
 pub(super) fn serve_stream(mut stream: &TcpStream, alive: &mut Alive) -> io::Result<()> {
     let mut message = Vec::new();
     loop {
@@ -123,7 +124,7 @@ pub(super) fn serve_stream(mut stream: &TcpStream, alive: &mut Alive) -> io::Res
     }
 }
 
-/// As `Read::read_exact`, on a stream that may not block; `false` if the client is gone.
+/// Like `Read::read_exact`, on a stream that may be non-blocking. `false` if the client has ended.
 fn read_exact(stream: &mut impl Read, mut out: &mut [u8], alive: &mut Alive) -> io::Result<bool> {
     while !out.is_empty() {
         match stream.read(out) {
@@ -140,7 +141,7 @@ fn read_exact(stream: &mut impl Read, mut out: &mut [u8], alive: &mut Alive) -> 
     Ok(true)
 }
 
-/// The client's way to send a message and have its answer.
+/// The socket over which the client sends a message and receives the answer.
 pub(super) enum Carrier<'s> {
     Udp(&'s UdpSocket, Mode),
     Tcp(&'s TcpStream),
@@ -178,7 +179,7 @@ impl Carrier<'_> {
     }
 }
 
-/// A message on its way.
+/// A message that the client sends over UDP.
 struct UdpSource<'a> {
     socket: &'a UdpSocket,
     mode: Mode,
@@ -198,7 +199,7 @@ impl UdpSource<'_> {
             let room = (acknowledged + WINDOW).min(parts) - sent;
             if room > 0 {
                 sent += self.send(sent, room).map_err(&io)?;
-                // Acknowledgements are read when there is no room, and now and then.
+                // The client reads acknowledgements when the window is full, and every few parts.
                 if sent < acknowledged + WINDOW && sent < parts && !sent.is_multiple_of(ACK_EVERY) {
                     continue;
                 }
@@ -214,7 +215,8 @@ impl UdpSource<'_> {
         }
     }
 
-    /// Sends parts from `first`, at most `room`, as many as go in one call; returns how many went.
+    /// Sends at most `room` parts, starting with part `first`, in one system call. Returns the
+    /// number of parts sent.
     fn send(&mut self, first: u32, room: u32) -> io::Result<u32> {
         let parts = self.message.chunks_mut(part_data(self.mode)).enumerate().skip(first as usize);
         let mut heads = [[0; HEADER]; ACK_EVERY as usize];
@@ -249,7 +251,7 @@ impl<'s> BulkClient<'s> {
         Self { carrier, message, answers, next: 0 }
     }
 
-    /// Calls for `duration`; returns the calls answered.
+    /// Makes calls for `duration`. Returns the number of answered calls.
     pub(super) fn run(
         &mut self,
         duration: Duration,

@@ -1,4 +1,4 @@
-//! Small messages, there and back.
+//! Small requests with small answers.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(super) struct Sizes {
     pub(super) answer: usize,
 }
 
-/// Answers until the client is gone.
+/// Answers requests until the client has ended.
 pub(super) fn serve(
     rx: &mut impl Receive,
     tx: &mut impl Send,
@@ -45,7 +45,8 @@ pub(super) struct EchoClient<R, T> {
     tx: T,
     sizes: Sizes,
     request: Vec<u8>,
-    /// When the call of each slot was sent, and its number. Call numbers end with their slot.
+    /// Per slot, the time at which its call was sent, and the call's number. The low 16 bits of a
+    /// call number are its slot.
     calls: Vec<(Instant, u64)>,
     next_round: u64,
 }
@@ -64,7 +65,8 @@ impl<R: Receive, T: Send> EchoClient<R, T> {
         self.tx.send(None, &self.request)
     }
 
-    /// Keeps all slots busy for `duration`, then lets them finish; returns the calls answered.
+    /// Keeps a call in flight in each slot for `duration`, then waits for their ends. Returns the
+    /// number of answered calls.
     pub(super) fn run(
         &mut self,
         duration: Duration,
@@ -90,7 +92,7 @@ impl<R: Receive, T: Send> EchoClient<R, T> {
                 let (answer, _) = self.rx.message(index);
                 let slot = payload::number_of(answer) as usize & 0xFFFF;
                 let Some(&(sent, number)) = self.calls.get(slot) else {
-                    return Err(Failure::new("an answer belongs to no call"));
+                    return Err(Failure::new("an answer belongs to no slot"));
                 };
                 if !payload::is_echo(answer, number, self.sizes.answer) {
                     return Err(Failure::new(format!("the answer to call {number} is wrong")));

@@ -1,4 +1,4 @@
-//! Messages over bare sockets, in the ways there are to move them.
+//! Messages over bare sockets, with the different system calls for sending and receiving.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
@@ -8,34 +8,34 @@ use super::sys::{self, Datagram, MAX_MANY, NOBODY};
 
 /// Largest UDP payload over IPv4.
 const MAX_UDP: usize = 65_507;
-/// Largest number of segments that Linux takes in one send (`UDP_MAX_SEGMENTS`, of older kernels).
+/// Most segments per send in Linux (`UDP_MAX_SEGMENTS`; newer kernels allow more).
 const MAX_SEGMENTS: usize = 64;
-/// Bytes that a stream reads or gathers at once.
+/// Bytes that a stream reads, or collects for one write.
 const STREAM_BUFFER: usize = 256 << 10;
 
-/// Who sent a message. Streams and connected sockets know without being told.
+/// The sender of a message. `None` for streams and connected sockets, which have a single peer.
 pub(super) type Peer = Option<SocketAddrV4>;
 
 /// The receiving half of a link.
 pub(super) trait Receive {
-    /// Receives what is there, or what comes first if the link blocks; how many messages. None after
-    /// a tenth of a second on a link that blocks.
+    /// Receives messages and returns their number. A blocking link waits 100 ms for the first one.
+    /// 0 if there is no message.
     fn receive(&mut self) -> io::Result<usize>;
 
-    /// A message that was just received.
+    /// Message `index` of the last [`Receive::receive`].
     fn message(&self, index: usize) -> (&[u8], Peer);
 }
 
 /// The sending half of a link.
 pub(super) trait Send {
-    /// Takes a message, which [`Send::flush`] sends at the latest.
+    /// Sends a message, or keeps it until [`Send::flush`].
     fn send(&mut self, to: Peer, message: &[u8]) -> io::Result<()>;
 
-    /// Sends what was taken.
+    /// Sends the messages that [`Send::send`] kept.
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// A socket that has nothing, or takes nothing, is no error.
+/// Maps the errors of a socket that is empty or full to `None`.
 fn unless_empty<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -51,7 +51,7 @@ fn unless_empty<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Tries until the socket takes it.
+/// Repeats an attempt until the socket has room.
 fn insist<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         if let Some(value) = unless_empty(attempt())? {
@@ -75,7 +75,7 @@ fn send_to(socket: &UdpSocket, to: Peer, message: &[u8]) -> io::Result<()> {
     .map(|_| ())
 }
 
-/// One datagram per system call.
+/// Receives one datagram per system call.
 pub(super) struct Single<'s> {
     socket: &'s UdpSocket,
     memory: Vec<u8>,
@@ -103,7 +103,7 @@ impl Receive for Single<'_> {
     }
 }
 
-/// The client's: a connected socket need not be asked who sent.
+/// The receiver of the client. Its socket is connected, so it does not read the sender's address.
 pub(super) struct SingleConnected<'s>(pub(super) Single<'s>);
 
 impl Receive for SingleConnected<'_> {
@@ -118,7 +118,7 @@ impl Receive for SingleConnected<'_> {
     }
 }
 
-/// One datagram per system call.
+/// Sends one datagram per system call.
 pub(super) struct SingleSender<'s>(pub(super) &'s UdpSocket);
 
 impl Send for SingleSender<'_> {
@@ -131,7 +131,7 @@ impl Send for SingleSender<'_> {
     }
 }
 
-/// Bursts by `recvmmsg` and `sendmmsg`.
+/// Receives and sends bursts with `recvmmsg` and `sendmmsg`.
 pub(super) struct Many<'s> {
     socket: &'s UdpSocket,
     batch: Vec<Datagram<'static>>,
@@ -141,7 +141,7 @@ pub(super) struct Many<'s> {
 
 impl<'s> Many<'s> {
     pub(super) fn new(socket: &'s UdpSocket, max_message: usize, is_connected: bool) -> Self {
-        // Leaked: a handful of buffers that live as long as the process.
+        // The buffers are leaked: they are few, and used until the process ends.
         let slot =
             || Datagram { head: &mut [], body: vec![0; max_message].leak(), len: 0, peer: NOBODY };
         Self { socket, batch: (0..MAX_MANY).map(|_| slot()).collect(), count: 0, is_connected }
@@ -187,7 +187,8 @@ impl Send for Many<'_> {
     }
 }
 
-/// Runs of messages of one length, cut and joined by the kernel (`UDP_SEGMENT`, `UDP_GRO`).
+/// Receives and sends messages of one length, which the kernel joins and cuts (`UDP_GRO`,
+/// `UDP_SEGMENT`).
 pub(super) struct Joined<'s> {
     socket: &'s UdpSocket,
     memory: Vec<u8>,
@@ -257,12 +258,13 @@ impl Send for Joined<'_> {
     }
 }
 
-/// Messages on a stream, each behind its length in 4 bytes.
+/// Receives messages from a stream. Each has a prefix of 4 bytes with its length.
 pub(super) struct StreamReceiver<'s> {
     stream: &'s TcpStream,
     memory: Vec<u8>,
-    /// Bytes of `memory` that were read, and those of them that earlier messages took.
+    /// Bytes of `memory` that were read.
     filled: usize,
+    /// Bytes of `memory`, from its start, that belong to complete messages.
     taken: usize,
     messages: Vec<Range<usize>>,
 }
@@ -310,7 +312,7 @@ impl Receive for StreamReceiver<'_> {
     }
 }
 
-/// Gathers messages and writes them at once.
+/// Collects messages and writes them together.
 pub(super) struct StreamSender<'s> {
     stream: &'s TcpStream,
     gathered: Vec<u8>,
@@ -339,7 +341,7 @@ impl Send for StreamSender<'_> {
     }
 }
 
-/// As `Write::write_all`, on a stream that may not block.
+/// Like `Write::write_all`, on a stream that may be non-blocking.
 pub(super) fn write_all(mut stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = insist(|| stream.write(bytes))?;

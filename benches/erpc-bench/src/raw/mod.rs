@@ -1,6 +1,6 @@
-//! The same work with bare sockets: the bound to compare with.
+//! The workloads over bare sockets, as the baseline of erpc.
 //!
-//! The server is a second process, so that its CPU time can be told from the client's.
+//! The server is a second process, so that its CPU time is separate from the client's.
 
 mod bulk;
 mod echo;
@@ -28,11 +28,11 @@ use crate::payload::{MIN_ECHO, SINK_ANSWER};
 use crate::report::{Latencies, LoopOutcome};
 use crate::{machine, payload};
 
-/// Receive buffers that are asked for; Linux grants up to `net.core.rmem_max`.
+/// Requested size of socket buffers, in bytes. Linux grants up to `net.core.rmem_max`.
 const RECEIVE_BUFFER: usize = 4 << 20;
-/// How long a call to the system blocks, with `--block`, before it looks around.
+/// Longest time that a receive call blocks, with `--block`.
 const BLOCK_TIME: Duration = Duration::from_millis(100);
-/// Slots are numbered in 16 bits.
+/// Slot numbers have 16 bits.
 const MAX_OUTSTANDING: u32 = 1 << 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -45,14 +45,14 @@ enum Workload {
     W3,
 }
 
-/// How messages are moved.
+/// The system calls that move messages.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// UDP, one datagram per system call
     Single,
-    /// UDP, bursts by sendmmsg and recvmmsg
+    /// UDP, bursts with sendmmsg and recvmmsg
     Mmsg,
-    /// UDP, runs by UDP_SEGMENT and UDP_GRO
+    /// UDP, buffers of several messages with UDP_SEGMENT and UDP_GRO
     Gso,
     /// TCP, length-prefixed
     Tcp,
@@ -62,7 +62,7 @@ pub(crate) enum Mode {
 pub(crate) struct RawArgs {
     #[arg(long, value_enum)]
     workload: Workload,
-    /// Calls under way (w2)
+    /// Calls in flight (w2)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
     outstanding: u32,
     /// Bytes of a request [default: 32; w3: 8 MiB]
@@ -71,10 +71,10 @@ pub(crate) struct RawArgs {
     /// Bytes of an answer (w1, w2)
     #[arg(long, default_value_t = 32)]
     resp: usize,
-    /// Seconds that are measured
+    /// Duration of the measurement, in seconds
     #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
-    /// Seconds before those
+    /// Warm-up before the measurement, in seconds
     #[arg(long, default_value_t = 1.0, value_parser = machine::seconds)]
     warmup: f64,
     /// The client's core
@@ -92,7 +92,7 @@ pub(crate) struct RawArgs {
     /// TCP, length-prefixed and pipelined
     #[arg(long, group = "mode")]
     tcp: bool,
-    /// Block in receive calls instead of spinning; goes with any of the above
+    /// Block in receive calls instead of spinning; works with each of the modes above
     #[arg(long)]
     block: bool,
 }
@@ -138,7 +138,7 @@ fn prepare_tcp(stream: &TcpStream, block: bool) -> io::Result<()> {
     stream.set_nonblocking(!block)
 }
 
-/// The server process; ends with its owner.
+/// The server process. It is killed when this value is dropped.
 struct ServerProcess {
     child: Child,
     address: SocketAddr,
@@ -147,7 +147,7 @@ struct ServerProcess {
 impl ServerProcess {
     fn start(args: &RawArgs, sizes: Sizes) -> Result<Self, Failure> {
         let program =
-            env::current_exe().map_err(Failure::of("this program's own path is unknown"))?;
+            env::current_exe().map_err(Failure::of("the path of this program is unknown"))?;
         let mode = args
             .mode()
             .to_possible_value()
@@ -170,7 +170,8 @@ impl ServerProcess {
         }
         let address = line.strip_prefix("READY ").and_then(|text| text.trim().parse().ok());
         let mut server = Self { child, address: SocketAddr::from(([0; 4], 0)) };
-        server.address = address.ok_or_else(|| Failure::new("the raw server did not come up"))?;
+        server.address =
+            address.ok_or_else(|| Failure::new("the raw server printed no address"))?;
         Ok(server)
     }
 
@@ -244,7 +245,7 @@ pub(crate) fn run(args: &RawArgs) -> Result<(), Failure> {
     }
 }
 
-/// What is the same for all modes of a run.
+/// The part of a run that all modes share.
 struct Measure<'a> {
     args: &'a RawArgs,
     sizes: Sizes,

@@ -1,4 +1,4 @@
-//! The server's process.
+//! The server process.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -32,7 +32,7 @@ fn ready(address: SocketAddr) {
     println!("READY {address}");
 }
 
-/// Serves one client until it is gone.
+/// Serves one client until it has ended.
 pub(crate) fn serve(args: &ServerArgs) -> Result<(), Failure> {
     machine::pin(args.core)?;
     let mut alive = Alive::new(args.block);

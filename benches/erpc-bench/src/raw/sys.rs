@@ -11,12 +11,12 @@ use libc::{c_int, c_uint, iovec, mmsghdr, sockaddr_in, socklen_t};
 /// Most datagrams per call of [`receive_many`] and [`send_many`].
 pub(super) const MAX_MANY: usize = 64;
 
-/// Sends larger buffers as datagrams of `bytes` each.
+/// Makes the kernel cut larger buffers into datagrams of `bytes` bytes.
 pub(super) fn set_segment_size(socket: &impl AsRawFd, bytes: usize) -> io::Result<()> {
     set_udp_option(socket, libc::UDP_SEGMENT, bytes as c_int)
 }
 
-/// Receives runs of datagrams as one buffer.
+/// Lets the kernel join consecutive datagrams into one received buffer.
 pub(super) fn set_receive_offload(socket: &impl AsRawFd) -> io::Result<()> {
     set_udp_option(socket, libc::UDP_GRO, 1)
 }
@@ -34,20 +34,20 @@ fn check(result: c_int) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// A datagram of a batch: its memory in two pieces, how much of that is used, and the peer. On a
-/// connected socket the peer is not used.
+/// A datagram of a batch: its memory in two pieces, its length, and the peer. Sends on a connected
+/// socket ignore the peer.
 pub(super) struct Datagram<'a> {
     pub(super) head: &'a mut [u8],
     pub(super) body: &'a mut [u8],
-    /// Of both pieces; not less than the head has.
+    /// Bytes of the datagram over both pieces. To send, at least the length of `head`.
     pub(super) len: usize,
     pub(super) peer: SocketAddrV4,
 }
 
-/// The peer of a datagram on a connected socket, or before it is received.
+/// The peer of a datagram to send on a connected socket, and of one not yet received.
 pub(super) const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
-/// The arrays that a batch of messages is described with.
+/// The arrays that describe a batch of messages to the kernel.
 struct Headers {
     messages: [mmsghdr; MAX_MANY],
     pieces: [[iovec; 2]; MAX_MANY],
@@ -55,10 +55,11 @@ struct Headers {
 }
 
 impl Headers {
-    /// Zeroed headers; `with` fills what is used.
+    /// Calls `fill` with zeroed headers.
     fn with<T>(fill: impl FnOnce(&mut Self) -> T) -> T {
         let mut headers = MaybeUninit::<Self>::zeroed();
-        // SAFETY: plain C structs, for which all zeroes (null pointers, zero lengths) is a value.
+        // SAFETY: `Self` has only plain C structs. All zeroes (null pointers, zero lengths) is a
+        // valid value of each.
         fill(unsafe { headers.assume_init_mut() })
     }
 
@@ -75,8 +76,8 @@ impl Headers {
     }
 }
 
-/// Receives up to `batch.len()` datagrams into `memory`, and sets their lengths and peers. Waits for the
-/// first one if the socket blocks.
+/// Receives up to `batch.len()` datagrams, at most [`MAX_MANY`], into their pieces, and sets their
+/// lengths and peers. Waits for the first one if the socket blocks.
 pub(super) fn receive_many(socket: &impl AsRawFd, batch: &mut [Datagram<'_>]) -> io::Result<usize> {
     let batch_len = batch.len().min(MAX_MANY);
     Headers::with(|headers| {
@@ -84,8 +85,9 @@ pub(super) fn receive_many(socket: &impl AsRawFd, batch: &mut [Datagram<'_>]) ->
             headers.set(index, [&mut *datagram.head, &mut *datagram.body], true);
         }
         let (messages, flags) = (headers.messages.as_mut_ptr(), libc::MSG_WAITFORONE);
-        // SAFETY: the first `batch_len` headers point to memory of the stated lengths that is borrowed
-        // mutably through `batch` and to names within `headers`.
+        // SAFETY: each of the first `batch_len` headers points to memory of the stated lengths,
+        // which is mutably borrowed through `batch`, and to a name within `headers`. Both outlive
+        // the call.
         let received = check(unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -105,8 +107,8 @@ pub(super) fn receive_many(socket: &impl AsRawFd, batch: &mut [Datagram<'_>]) ->
     })
 }
 
-/// Sends up to `batch.len()` datagrams, to their peers if `is_connected` is not set; returns how many
-/// went.
+/// Sends up to `batch.len()` datagrams, at most [`MAX_MANY`], to their peers unless `is_connected`.
+/// Returns the number of datagrams sent.
 pub(super) fn send_many(
     socket: &impl AsRawFd,
     batch: &mut [Datagram<'_>],
@@ -123,8 +125,9 @@ pub(super) fn send_many(
             name.sin_addr.s_addr = u32::from(*datagram.peer.ip()).to_be();
         }
         let messages = headers.messages.as_mut_ptr();
-        // SAFETY: the first `batch_len` headers point to memory of the stated lengths that is borrowed
-        // through `batch` and to names within `headers`.
+        // SAFETY: each of the first `batch_len` headers points to memory of the stated lengths,
+        // which is borrowed through `batch`, and to a name within `headers` or none. All outlive
+        // the call.
         check(unsafe { libc::sendmmsg(socket.as_raw_fd(), messages, batch_len as c_uint, 0) })
     })
 }

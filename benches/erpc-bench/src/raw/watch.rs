@@ -1,4 +1,4 @@
-//! Ends loops that would otherwise spin for ever.
+//! Ends loops that would otherwise spin forever.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,16 @@ use rustix::process::{Pid, getppid};
 
 use crate::failure::Failure;
 
-/// Turns between two looks at the clock or at the parent.
+/// Turns between two checks of the clock or of the parent process.
 const TURNS: u32 = 1 << 14;
-/// A loop without a single message for this long has lost one.
+/// A loop without a message for this time has lost one.
 const STALL_LIMIT: Duration = Duration::from_secs(2);
 
-/// Whether the process that started this one still lives.
+/// Checks whether the process that started this one is still alive.
 pub(super) struct Alive {
     parent: Option<Pid>,
     turns: u32,
-    /// A turn takes a tenth of a second, so look every time.
+    /// A turn takes up to 100 ms, so every turn checks.
     is_slow: bool,
 }
 
@@ -31,7 +31,7 @@ impl Alive {
     }
 }
 
-/// Whether messages still come.
+/// Checks that messages still arrive.
 pub(super) struct Progress {
     last: Instant,
     turns: u32,
@@ -48,16 +48,21 @@ impl Progress {
         self.turns = 0;
     }
 
-    /// To be called when nothing came.
+    /// Called when no message has arrived.
+    ///
+    /// # Errors
+    ///
+    /// The last message was more than 2 s ago.
     #[inline]
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         self.turns = self.turns.wrapping_add(1);
-        // Turns of a link that blocks are long; of one that spins, many.
+        // A blocking link has few, long turns, of which the first 64 check the clock. A spinning
+        // link has many, short ones.
         if (self.turns < 64 || self.turns.is_multiple_of(TURNS))
             && self.last.elapsed() > STALL_LIMIT
         {
             return Err(Failure::new(
-                "no answer for 2 seconds: a datagram was lost, and bare sockets do not send twice",
+                "no answer for 2 seconds: a datagram was lost, and bare sockets do not retransmit",
             ));
         }
         Ok(())

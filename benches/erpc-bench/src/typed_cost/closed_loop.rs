@@ -1,4 +1,5 @@
-//! Both sides of a call through the raw layer's loop, on one thread. What requests and answers are is a parameter.
+//! Client and server of a closed loop over the raw layer, on one thread. The format of requests and
+//! answers is a parameter.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 
 /// How a form of the call writes requests and reads answers.
 pub(super) trait Messages {
-    /// Bytes of a request's buffer at first.
+    /// Initial size of a request's buffer, in bytes.
     const REQUEST: usize;
 
     fn method(&self) -> u32;
@@ -20,11 +21,11 @@ pub(super) trait Messages {
     /// Writes the request for `key` into an empty buffer.
     fn write(&self, key: u64, request: &mut MsgBuf);
 
-    /// Whether these bytes answer the request for `key`.
+    /// Whether `answer` is the right answer to the request for `key`.
     fn is_answer(&self, answer: &[u8], key: u64) -> bool;
 }
 
-/// Both sides.
+/// A client and a server.
 pub(super) struct ClosedLoop<M, S> {
     client: Rpc<MemTransport>,
     calls: Calls<M>,
@@ -34,7 +35,7 @@ pub(super) struct ClosedLoop<M, S> {
 }
 
 impl<M: Messages, S: App<MemTransport>> ClosedLoop<M, S> {
-    /// Opens the sessions of a client to a server whose application is `app`.
+    /// Connects a client to a server whose application is `app`.
     pub(super) fn new(width: Width, messages: M, mut app: S) -> Result<Self, Failure> {
         let Width { sessions, outstanding } = width;
         let hub = MemHub::new();
@@ -74,7 +75,7 @@ impl<M: Messages, S: App<MemTransport>> Subject for ClosedLoop<M, S> {
     }
 }
 
-/// The client's side. The key of a call is its token.
+/// The client. The token of a call is its key.
 struct Calls<M> {
     messages: M,
     sessions: Vec<SessionId>,
@@ -98,7 +99,7 @@ impl<M: Messages> Calls<M> {
         }
     }
 
-    /// Makes the next call, if there is one to make.
+    /// Makes the next call, unless all calls are made.
     #[inline(always)]
     fn call<T: Transport>(&mut self, cx: &mut Context<'_, T>, mut request: MsgBuf) {
         if self.left == 0 {

@@ -1,4 +1,5 @@
-//! The call as users make it: endpoints, sessions and handlers, awaited in tasks or with callbacks.
+//! The call in the usual form: endpoints, sessions and handlers, awaited in tasks or with
+//! callbacks.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -13,7 +14,7 @@ use super::messages::{Called, Checked, Keyed, Store};
 use super::{Subject, Width};
 use crate::failure::Failure;
 
-/// Both sides.
+/// A client and a server.
 struct Endpoints {
     client: Endpoint<MemTransport>,
     server: Endpoint<MemTransport>,
@@ -21,16 +22,17 @@ struct Endpoints {
     start: Start,
 }
 
-/// Sets the calls off.
+/// Starts the calls of a run.
 type Start = Box<dyn Fn()>;
 
-/// How far the calls are.
+/// Progress of the calls.
 #[derive(Default)]
 struct Progress {
-    /// For callbacks; tasks have theirs.
+    /// The sessions that callbacks use. Tasks have their own.
     sessions: Sessions,
-    /// The key of the next call, and of the first that is not to be made.
+    /// The key of the next call.
     next: Cell<u64>,
+    /// The key after that of the last call of the run.
     end: Cell<u64>,
     /// Calls that have ended.
     ended: Cell<u64>,
@@ -40,7 +42,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// The key of the next call, if there is one to make.
+    /// Claims the key of the next call. `None` if all calls of the run are made.
     #[inline]
     fn take(&self) -> Option<u64> {
         let key = self.next.get();
@@ -67,7 +69,7 @@ impl Progress {
         self.failure.borrow_mut().get_or_insert(Failure::new(failure));
     }
 
-    /// Whether a call is to be made, or under way.
+    /// Whether a call is still to make or in flight.
     fn goes_on(&self) -> bool {
         self.ended.get() < self.end.get()
     }
@@ -121,7 +123,8 @@ fn connected(
     Ok((client, server, sessions))
 }
 
-/// One task per call under way, for ever, so that the tasks' own making is not counted.
+/// The calls are awaited by one task per call in flight. The tasks never end, so that the
+/// measurement does not include their creation.
 pub(super) fn awaited<K: Called>(
     Width { sessions, outstanding }: Width,
 ) -> Result<Box<dyn Subject>, Failure> {
@@ -146,7 +149,7 @@ pub(super) fn awaited<K: Called>(
     Ok(Box::new(Endpoints { client, server, progress, start: Box::new(start) }))
 }
 
-/// Each answer's callback makes the next call.
+/// The calls have callbacks. Each callback makes the next call.
 pub(super) fn with_callbacks<K: Called>(
     Width { sessions, outstanding }: Width,
 ) -> Result<Box<dyn Subject>, Failure> {

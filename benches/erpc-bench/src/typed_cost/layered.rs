@@ -1,5 +1,5 @@
-//! The call through the raw layer's loop, with typed messages and a typed handler: what the service layer
-//! costs by itself.
+//! The call through the raw layer's loop, with typed messages and a typed handler: the cost of the
+//! service layer alone.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{Subject, Width};
 use crate::failure::Failure;
 use crate::service::{Host, NoDeferral};
 
-/// Calls `method`.
+/// A closed loop that calls `method`.
 pub(super) fn subject<Req, Resp, C, D>(
     width: Width,
     method: Method<Req, Resp, C, D>,
@@ -57,7 +57,7 @@ where
     }
 }
 
-/// The server's side.
+/// The server.
 struct StoreServer {
     routes: Routes,
     sink: Arc<dyn ReplySink>,

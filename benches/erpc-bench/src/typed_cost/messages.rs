@@ -1,4 +1,4 @@
-//! The messages, the store behind them, and how answers are checked.
+//! The messages, the store that answers them, and the check of answers.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) const REQUEST: usize = 8;
 /// Bytes of a raw answer: value and flag.
 pub(super) const ANSWER: usize = VALUE + 1;
 
-/// A method, its types, and its messages. Constants, as in generated code.
+/// A method with the types of its messages. The method is a constant, as in generated code.
 pub(super) trait Called: 'static {
     type Req: Keyed;
     type Resp: Checked + 'static;
@@ -25,7 +25,7 @@ pub(super) trait Called: 'static {
     const METHOD: Method<Self::Req, Self::Resp, Self::Codec>;
 }
 
-/// Protocol buffers.
+/// The method with protocol buffers.
 pub(super) enum Get {}
 
 impl Called for Get {
@@ -35,7 +35,7 @@ impl Called for Get {
     const METHOD: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/Get");
 }
 
-/// The same, answered by an asynchronous handler.
+/// The same with an asynchronous handler.
 pub(super) enum GetAsync {}
 
 impl Called for GetAsync {
@@ -45,7 +45,7 @@ impl Called for GetAsync {
     const METHOD: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/GetAsync");
 }
 
-/// Fixed layouts.
+/// The method with messages of a fixed layout.
 pub(super) enum GetFixed {}
 
 impl Called for GetFixed {
@@ -120,7 +120,7 @@ impl Checked for &FixedResponse {
     }
 }
 
-/// A value for every key; those that 16 divides are said to be missing.
+/// A value for every key. For multiples of 16, the answer's flag says that the key is missing.
 pub(super) struct Store {
     values: Vec<[u8; VALUE]>,
     shared: Vec<Bytes>,
@@ -135,7 +135,7 @@ fn is_there(key: u64) -> bool {
     !key.is_multiple_of(16)
 }
 
-/// Whether these are the store's value and flag for `key`.
+/// Whether `bytes` and `found` are the store's value and flag for `key`.
 #[inline]
 pub(super) fn is_answer(bytes: &[u8], found: bool, key: u64) -> bool {
     found == is_there(key) && *bytes == value(key)

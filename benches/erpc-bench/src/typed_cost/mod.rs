@@ -1,7 +1,8 @@
-//! What types cost: w4's call in several forms, in turns within one run.
+//! The cost of types: the call of w4 in several forms, which alternate within one run.
 //!
-//! All forms carry a key of 64 bits there, a value of 64 bytes and a flag back; all run both sides on
-//! one thread over the memory transport, with as many calls under way; all answers are checked.
+//! In all forms the request is a key of 64 bits, and the answer is a value of 64 bytes and a flag.
+//! All forms run client and server on one thread over the memory transport, with the same number of
+//! calls in flight. All answers are checked.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use messages::{Called, Get, GetAsync, GetFixed};
 /// A form of the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Form {
-    /// All that follow
+    /// All forms
     All,
     /// Bytes through the raw layer
     Raw,
@@ -43,16 +44,16 @@ pub(crate) enum Form {
     Async,
 }
 
-/// Sessions between the two endpoints, and calls under way.
+/// Sessions between the two endpoints, and calls in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Width {
     pub(crate) sessions: usize,
     pub(crate) outstanding: usize,
 }
 
-/// One form, ready to be called.
+/// A form of the call, with connected endpoints.
 trait Subject {
-    /// Makes `calls` calls and waits for their ends.
+    /// Makes `calls` calls and waits until all have ended.
     fn run(&mut self, calls: u64) -> Result<(), Failure>;
 }
 
@@ -96,23 +97,23 @@ impl Form {
     }
 }
 
-/// Calls of a form before the next one's turn: some tens of milliseconds.
+/// Calls of a form before the next form has its turn: some tens of milliseconds.
 const SLICE: u64 = 100_000;
 
-/// What calls allocated; changes of size count as allocations.
+/// Allocations of calls. A reallocation counts as one.
 #[derive(Clone, Copy, Default)]
 struct Allocated {
     count: u64,
     bytes: u64,
 }
 
-/// What was measured of a form.
+/// A form and its measurements.
 struct Measured {
     form: Form,
     subject: Box<dyn Subject>,
     /// CPU nanoseconds per call, slice by slice.
     slices: Vec<f64>,
-    /// What the last slice allocated.
+    /// Allocations of the last slice.
     allocated: Allocated,
 }
 
@@ -128,7 +129,8 @@ impl Measured {
     }
 }
 
-/// Measures `form`, or all of them, beside the raw one for `time` in all.
+/// Measures `form`, or all forms, next to the raw form. `time` is the CPU time of all forms
+/// together.
 pub(crate) fn run(form: Form, width: Width, time: Duration) -> Result<(), Failure> {
     let wanted = |other: &Form| *other == Form::Raw || form == Form::All || *other == form;
     let mut forms = Vec::new();
@@ -137,7 +139,7 @@ pub(crate) fn run(form: Form, width: Width, time: Duration) -> Result<(), Failur
         forms.push(Measured { form, subject, slices: Vec::new(), allocated: Allocated::default() });
     }
     for form in &mut forms {
-        // Warms up; what is counted after this is the calls' own.
+        // A warm-up, so that the later slices count only the allocations of the calls.
         form.slice()?;
         form.slices.clear();
     }
@@ -147,7 +149,7 @@ pub(crate) fn run(form: Form, width: Width, time: Duration) -> Result<(), Failur
     }
     let raw = forms[0].slices.clone();
     for Measured { form, slices, allocated, .. } in &forms {
-        // Neighbours in time: what the machine does to both cancels out.
+        // The slices are neighbours in time, so effects of the machine on both cancel out.
         let differences = slices.iter().zip(&raw).map(|(typed, raw)| typed - raw).collect();
         let (ns, over_raw) = (median(slices.clone()), median(differences));
         let per_call = |total: u64| total as f64 / SLICE as f64;

@@ -1,4 +1,4 @@
-//! The call through the raw layer: bytes that are written and read by hand.
+//! The call through the raw layer: code that writes and reads the bytes directly.
 
 use bytes::BufMut;
 use erpc::Transport;
@@ -36,7 +36,7 @@ impl Messages for PlainMessages {
     }
 }
 
-/// The server's side.
+/// The server.
 struct StoreServer(Store);
 
 impl<T: Transport> App<T> for StoreServer {
