@@ -291,6 +291,11 @@ impl Call {
         sent == self.layout.packets() || self.before == Before::Whole || mutant!(MaybeExecutedLie)
     }
 
+    /// Whether the last request packet, which may be short, was ever sent.
+    pub(super) fn is_last_sent(&self) -> bool {
+        self.ever_sent == self.layout.packets()
+    }
+
     /// Whether any packet of the request was ever sent.
     pub(super) fn was_sent(&self) -> bool {
         self.ever_sent > 0 || self.before > Before::Nothing

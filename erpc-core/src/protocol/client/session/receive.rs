@@ -100,6 +100,7 @@ impl<R: Route> OpenSession<R> {
             return Err(DropReason::Duplicate);
         }
         let is_large = call.is_large();
+        let is_last_sent = call.is_last_sent();
         // A copy of an earlier credit return may have been delayed anywhere: it gives no sample.
         let is_news =
             expected > call.acked() || gap && call.recovery().is_news(expected, echo, turn.now);
@@ -108,8 +109,12 @@ impl<R: Route> OpenSession<R> {
             self.credit_limit.on_rtt(trip);
             self.echo_answered(turn, lines, trip);
             let waited = turn.queue_wait.absence.saturating_add(processing);
-            // Only the last packet may be short.
-            self.measured_call(turn, lines, trip, waited, (true, is_large));
+            if gap && is_last_sent {
+                // The packet that revealed the gap may be the last one, of any size.
+                self.rtt.sample(trip);
+            } else {
+                self.measured_call(turn, lines, trip, waited, (true, is_large));
+            }
         } else if echo == Stamp::NONE {
             self.first_packet_answered(turn, lines, at, header);
         }
