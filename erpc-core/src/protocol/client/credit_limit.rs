@@ -22,6 +22,8 @@ use crate::time::Instant;
 
 /// A session starts again from its initial credits after this many timeouts without an answer.
 const PAUSE_TIMEOUTS: u64 = 2;
+/// The base round trip of a session that has no sample, in ns.
+const UNKNOWN: u64 = u64::MAX;
 
 /// One session's limit, in packets.
 #[derive(Debug)]
@@ -54,7 +56,7 @@ impl CreditLimit {
     pub(super) fn new(least: u16, most: u16, line: Option<u64>, base: Option<u64>) -> Self {
         let round = Round { since: Instant::ZERO, until: Instant::ZERO, answered: 0 };
         let least = least.min(most);
-        let base = base.unwrap_or(u64::MAX).max(1);
+        let base = base.unwrap_or(UNKNOWN).max(1);
         Self { least, most, limit: least, line, round, base, expires: Instant::ZERO }
     }
 
@@ -74,7 +76,7 @@ impl CreditLimit {
         if self.limit == self.least || mutant!(BurstsOfCredits) {
             return u64::MAX;
         }
-        u64::from(self.limit) * 2_000_000_000 / self.base
+        (u64::from(self.limit) * 2_000_000_000 / self.base).max(1)
     }
 
     /// Whether the initial credits cover the link's bandwidth-delay product.
@@ -118,6 +120,10 @@ impl CreditLimit {
         };
         self.round = next;
         self.expires = now.plus_nanos(rto.saturating_mul(PAUSE_TIMEOUTS));
+        if self.base == UNKNOWN && rtt > 0 {
+            // The handshake gave no sample.
+            self.base = rtt;
+        }
         let base = self.base.min(nanos);
         let held = u128::from(answered) * u128::from(base) / u128::from(nanos);
         let held = if mutant!(CreditsLeap) { held.max(self.limit.into()) } else { held };
@@ -194,6 +200,19 @@ mod tests {
             rounds(&mut limit, MS, &[200, 70, 60, 5, 5, 5], false),
             [256, 256, 128, 64, 32, 32]
         );
+    }
+
+    /// A rate of zero would mean no limit, and a session without a limit takes the fast path, which
+    /// does not look for pauses.
+    #[test]
+    fn a_session_whose_handshake_gave_no_sample_is_paced_once_its_credits_grow() {
+        let mut limit = CreditLimit::new(1, 1_000, None, None);
+        for round in 0..10 {
+            limit.answered(at(round * MS), 4);
+            limit.end_round(at(round * MS), true, MS, RTO);
+        }
+        assert!(limit.get() > 1);
+        assert_eq!(limit.pace(), u64::from(limit.get()) * 2_000);
     }
 
     #[test]
