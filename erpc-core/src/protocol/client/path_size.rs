@@ -37,6 +37,13 @@ const MOST_TRIES: u8 = 3;
 /// Pause in ns before the next search on a path that carries less than both ends can take. (Section
 /// 5.1.1 has ten minutes, for paths across the Internet; here a few packets a minute cost little.)
 const RAISE_AFTER: u64 = 60_000_000_000;
+/// Pause in ns after a check that confirmed the size, before stalled calls may start another check.
+/// It doubles from check to check, at most [`MAX_REFUTED`] times: the packets of an overloaded
+/// server's clients stall all the time, and large probes would add to the overload. The longest
+/// pause is shorter than the default liveness timeout, so that a path that shrinks later is found
+/// before its session ends.
+const TRUST: u64 = 250_000_000;
+const MAX_REFUTED: u8 = 4;
 
 /// The size of a session's path, and the state of the search for it.
 #[derive(Debug)]
@@ -49,6 +56,9 @@ pub(super) struct PathSize {
     /// When a full large packet last got through, per [`Way`]; zero since a check of that way
     /// began.
     carried_at: [Instant; 2],
+    /// Checks in a row that confirmed the size, and when the next check may start.
+    refuted: u8,
+    check_from: Instant,
     /// Number of the current round of probes. Answers to earlier rounds are ignored.
     round: u32,
     /// Number of the last size that the server was asked to adopt.
@@ -135,7 +145,16 @@ impl PathSize {
         let is_known = is_proven || limit <= BASE;
         let raise_at = if is_known { Instant::NEVER } else { Instant::ZERO };
         let state = State::Settled { raise_at };
-        Self { limit, large: limit, state, carried_at: [Instant::ZERO; 2], round: 0, epoch: 0 }
+        Self {
+            limit,
+            large: limit,
+            state,
+            carried_at: [Instant::ZERO; 2],
+            refuted: 0,
+            check_from: Instant::ZERO,
+            round: 0,
+            epoch: 0,
+        }
     }
 
     /// When the next step is due; [`Instant::NEVER`] while settled.
@@ -165,10 +184,12 @@ impl PathSize {
         }
     }
 
-    /// The sizes to probe, ascending. The first size is known to pass. Empty if no search is
-    /// running.
+    /// The sizes to probe, ascending. The first size is known to pass; it is the only one while the
+    /// server does not answer. Empty if no search is running.
     pub(super) fn probes(&self) -> impl Iterator<Item = u32> + use<> {
         let (low, sizes) = match &self.state {
+            // An overloaded server is not sent large packets until it answers a small one.
+            State::Probing(round) if round.silent > 0 => (round.low, [0; PROBES]),
             State::Probing(round) => (round.low, round.sizes),
             State::Settled { .. } | State::Resizing { .. } => (0, [0; PROBES]),
         };
@@ -213,6 +234,9 @@ impl PathSize {
         if !is_settled || self.large <= BASE || self.carried_at[way as usize] >= since {
             return false;
         }
+        if now < self.check_from {
+            return false;
+        }
         let round = self.check(way);
         self.begin(round, now, timeout);
         true
@@ -232,6 +256,10 @@ impl PathSize {
         // An answer without padding proves nothing.
         if number != self.round || size >= round.high || size < round.low {
             return PathStep::None;
+        }
+        if std::mem::take(&mut round.silent) > 0 && size == round.low {
+            round.due = now.plus_nanos(timeout);
+            return PathStep::Probe;
         }
         round.is_reached = true;
         if size >= self.large {
@@ -360,6 +388,13 @@ impl PathSize {
 
     /// The session uses datagrams of `size` bytes until further notice.
     fn settle(&mut self, now: Instant, size: u32) {
+        let was_checked = matches!(self.state, State::Probing(Round { suspected: Some(_), .. }));
+        if was_checked && size == self.large {
+            self.check_from = now.plus_nanos(TRUST << self.refuted);
+            self.refuted = (self.refuted + 1).min(MAX_REFUTED);
+        } else {
+            (self.refuted, self.check_from) = (0, Instant::ZERO);
+        }
         let is_whole = size == self.limit;
         let raise_at = if is_whole { Instant::NEVER } else { now.plus_nanos(RAISE_AFTER) };
         self.state = State::Settled { raise_at };
@@ -559,7 +594,10 @@ mod tests {
             assert_eq!(step, PathStep::Probe);
         }
         assert_eq!(found.size.silent(), 100);
+        assert_eq!(found.size.probes().count(), 1, "a silent server is sent small probes only");
         found.carried = 8_972;
+        found.answer();
+        assert_eq!(found.size.probes().count(), 2, "an answer brings the large probe back");
         found.answer();
         assert_eq!((found.steps.len(), found.size.due()), (0, Instant::NEVER));
     }
