@@ -37,10 +37,13 @@ const TARGET: f64 = 6_000.0;
 /// What doubling the time between packets adds to it, and what the target is at most, in nanoseconds.
 const TARGET_PER_DOUBLING: f64 = 2_000.0;
 const MOST_TARGET: f64 = 24_000.0;
-/// By this part of a packet's time on the link the largest target is shorter, down to [`LEAST_MOST_TARGET`]: on a slow link the
-/// queue is a few packets long, and the least delay of an epoch misses a large part of one.
+/// On a link of a known rate, the largest target is shorter by this part of a packet's transmission
+/// time, down to [`LEAST_MOST_TARGET`]: on a slow link the queue holds a few packets, and the
+/// minimum delay of an epoch misses a large part of one. It is longer by [`PATH_PART`] of the path:
+/// with short targets, sessions with long round trips share less evenly.
 const PACKET_PART: f64 = 0.8;
 const LEAST_MOST_TARGET: f64 = 16_000.0;
+const PATH_PART: f64 = 0.07;
 /// The time between packets to which [`TARGET`] belongs, in nanoseconds.
 const TARGET_GAP: f64 = 100.0;
 /// Round trips above this, in nanoseconds, lengthen all targets in proportion.
@@ -125,8 +128,6 @@ pub(crate) struct Swift {
     full_base: u64,
     /// By how much the latter is longer at most.
     most_longer: u64,
-    /// The largest target, before it is stretched, in nanoseconds.
-    most_target: f64,
     /// No target is exceeded by less than this, in nanoseconds.
     calm: u64,
     /// In packets; `None` while the session is free.
@@ -186,7 +187,6 @@ impl Swift {
             base: 0,
             full_base: LONGEST_PATH,
             most_longer: LONGEST_PATH,
-            most_target: MOST_TARGET,
             calm: 0,
             window: None,
             queue: 0,
@@ -216,11 +216,22 @@ impl Swift {
     /// Full packets have so many bytes from now on. Their shortest round trip is measured anew.
     pub(super) fn set_datagram(&mut self, bytes: u32) {
         self.datagram = f64::from(bytes.max(1));
-        let packet = self.line.map(|line: f64| self.datagram * 1e9 / line);
-        self.most_longer = packet.map_or(LONGEST_PATH, |packet: f64| (LINKS * packet) as u64);
-        let most_target = |packet: f64| (MOST_TARGET - PACKET_PART * packet).max(LEAST_MOST_TARGET);
-        self.most_target = packet.map_or(MOST_TARGET, most_target);
+        let most_longer = |packet| (LINKS * packet) as u64;
+        self.most_longer = self.packet_time().map_or(LONGEST_PATH, most_longer);
         self.full_base = LONGEST_PATH.min(self.base.saturating_add(self.most_longer));
+    }
+
+    /// Transmission time of a full packet on the link, in ns, if the rate is known.
+    fn packet_time(&self) -> Option<f64> {
+        self.line.map(|line| self.datagram * 1e9 / line)
+    }
+
+    /// The largest target before it is stretched, in ns.
+    fn most_target(&self) -> f64 {
+        self.packet_time().map_or(MOST_TARGET, |packet| {
+            let most = (MOST_TARGET - PACKET_PART * packet).max(LEAST_MOST_TARGET);
+            (most + PATH_PART * self.base as f64).min(MOST_TARGET)
+        })
     }
 
     /// By how much the path's length multiplies targets.
@@ -268,7 +279,7 @@ impl Swift {
     fn target(&self, packets: f64, trip: f64) -> f64 {
         let gap = trip / packets.max(1e-6);
         let doublings = (gap / TARGET_GAP).max(1.0).log2();
-        let target = (TARGET + TARGET_PER_DOUBLING * doublings).min(self.most_target);
+        let target = (TARGET + TARGET_PER_DOUBLING * doublings).min(self.most_target());
         let most = self.noise.min(MOST_JITTER);
         let jitter = (JITTERS * self.jitter).min(most).max(self.noise * NOISE_PART);
         target * self.stretch() + jitter
@@ -360,7 +371,13 @@ impl Swift {
             && self.calm_trips >= BACK_AFTER
         {
             let way = before - window;
-            self.before = (way > before * NEARLY).then_some(before);
+            if way > before * NEARLY {
+                self.before = Some(before);
+            } else {
+                // The queue that was seen was not the path's limit.
+                self.before = None;
+                self.calm_trips = self.calm_trips.max(HYPER_AFTER);
+            }
             self.set(window + (way / 2.0).max(0.0));
         } else if window >= UNUSED * used {
             if self.calm_trips > HYPER_AFTER {
