@@ -39,7 +39,7 @@ impl Oracle {
     /// oracle does not know whether the server died or gave the session up.
     pub(super) fn check_cause(&mut self, session: u32, cause: Cause, what: &str) {
         let is_late = cause == Cause::Connect(ConnectError::Timeout);
-        if self.spares_sessions && !is_late {
+        if self.keeps_sessions() && !is_late {
             self.blame(format!("{what}, and nothing happened to its session: {cause}"));
         }
         let SessionRecord { of, asked_at, opened_at, heard_at, .. } =

@@ -25,7 +25,7 @@ impl Oracle {
         if before && found {
             self.blame(format!("call {id} can be cancelled twice"));
         }
-        if !(before || found || is_late) && self.spares_sessions {
+        if !(before || found || is_late) && self.keeps_sessions() {
             self.blame(format!("call {id} is under way, but the protocol does not know it"));
         }
     }
@@ -34,7 +34,7 @@ impl Oracle {
     pub(crate) fn told_of_cancel(&mut self, id: u32) {
         let Some(call) = self.calls.get(id as usize) else { return };
         let waits = call.phase == CallPhase::UnderWay && !call.cancelled;
-        if self.is_trusted && self.spares_sessions && waits {
+        if self.is_trusted && self.keeps_sessions() && waits {
             self.blame(format!("the handler of call {id} is told to stop, but its caller waits"));
         }
     }

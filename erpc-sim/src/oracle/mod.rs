@@ -67,6 +67,8 @@ pub struct Oracle {
     is_trusted: bool,
     /// No feature of the plan ends sessions early.
     spares_sessions: bool,
+    /// Packets that found a full receive queue.
+    overflows: u64,
     /// Endpoints may run out of memory.
     memory_is_short: bool,
     /// Servers may turn sessions away.
@@ -98,7 +100,21 @@ pub struct Oracle {
     violation: Option<Violation>,
 }
 
+/// Overflows of receive queues from which on a run counts as overloaded: servers read so few of
+/// their packets that a call may make no progress for the liveness timeout.
+const OVERLOAD: u64 = 10_000;
+
 impl Oracle {
+    /// A packet found a full receive queue.
+    pub(crate) fn overflowed(&mut self) {
+        self.overflows += 1;
+    }
+
+    /// Whether nothing in this run ends sessions early: neither the plan nor an overload.
+    fn keeps_sessions(&self) -> bool {
+        self.spares_sessions && self.overflows < OVERLOAD
+    }
+
     /// An oracle before the first event.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
@@ -106,6 +122,7 @@ impl Oracle {
             seed: plan.seed,
             is_trusted: plan.is_trusted(),
             spares_sessions: plan.spares_sessions(),
+            overflows: 0,
             memory_is_short: plan.features.has(Feature::Memory),
             sessions_are_few: plan.features.has_any(&[Feature::Memory, Feature::Limits]),
             clocks_are_true: !plan.features.has_any(&[Feature::ClockStall, Feature::ClockLeap]),

@@ -324,6 +324,8 @@ impl World<'_> {
             node.forged += u64::from(packet.forged);
             node.answers.asked_for += asks_for;
             self.driver.plan_turn_now(index);
+        } else {
+            self.oracle.overflowed();
         }
     }
 

@@ -293,7 +293,7 @@ impl Oracle {
         if before != Handler::Runs {
             self.blame_stream(id, format!("has its handler stopped, {before:?}"));
         }
-        if !excused && self.spares_sessions && !self.memory_is_short {
+        if !excused && self.keeps_sessions() && !self.memory_is_short {
             self.blame_stream(id, "has its handler stopped for no reason");
         }
     }
@@ -385,7 +385,7 @@ impl Oracle {
                 self.check_cause(session, Cause::NoMemory, &what);
             }
             CallError::Rejected(RejectReason::DeadlineExceeded) => self.check_late(id, "fails"),
-            CallError::Rejected(RejectReason::NoSession) if !self.spares_sessions => {}
+            CallError::Rejected(RejectReason::NoSession) if !self.keeps_sessions() => {}
             other => self.blame_stream(id, format!("ends with {other:?}")),
         }
     }
@@ -417,7 +417,7 @@ impl Oracle {
         if runs && !spoilt {
             self.blame_stream(id, "is over, and its handler runs");
         }
-        if spoilt && was_open && self.spares_sessions && !self.memory_is_short {
+        if spoilt && was_open && self.keeps_sessions() && !self.memory_is_short {
             self.blame_stream(id, "has spoilt its session, to which nothing happened");
         }
     }
