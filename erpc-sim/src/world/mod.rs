@@ -151,8 +151,13 @@ impl<'p> World<'p> {
             pulls: packets::Pulls::default(),
             last_requests: unread::LastRequests::default(),
             first_timeouts: first_timeouts::FirstTimeouts::new(plan),
+            // After an absence, a client reads answers that arrived long ago, and continues.
             flights: (plan.spares_packets()
-                && !plan.features.has_any(&[Feature::Cancels, Feature::Deadlines]))
+                && !plan.features.has_any(&[
+                    Feature::Cancels,
+                    Feature::Deadlines,
+                    Feature::Absence,
+                ]))
             .then(flights::Flights::default),
             paths: paths::Paths::of(plan),
             follows_methods: plan.spares_sessions()

@@ -169,7 +169,9 @@ impl<R: Route> Connecting<R> {
             return Followup::End(Cause::Connect(ConnectError::Parameters));
         }
         let proof = max_datagram.min(proof);
-        let proof = if self.is_local { 0 } else { turn.endpoint.proof(turn.now, proof) };
+        // Every path carries the smallest size, so there is nothing to prove.
+        let is_known = self.is_local || max_datagram as usize == MIN_DATAGRAM;
+        let proof = if is_known { 0 } else { turn.endpoint.proof(turn.now, proof) };
         self.step = Step::Opening { cookie, steer, max_datagram, proof };
         self.open_sent_at = self.offered.is_none().then_some(turn.now);
         self.offered = Some(match self.offered {
