@@ -134,8 +134,8 @@ fn a_seed_reproduces_its_run_bit_for_bit() {
 #[test]
 fn a_panic_reports_its_time_and_the_progress_of_the_run() {
     let mut plan = Plan::draw(3, Scenario::Pair, &Cut::default());
-    let nobody = plan.endpoints.len();
-    plan.events = vec![(plan.heal_at, Happening::Leap(nobody, 1))];
+    let missing = plan.endpoints.len();
+    plan.events = vec![(plan.heal_at, Happening::Leap(missing, 1))];
     let SeedOutcome::Panicked(panic) = run_plan(&plan) else {
         panic!("an endpoint that does not exist has no clock")
     };

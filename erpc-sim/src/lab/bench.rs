@@ -18,10 +18,10 @@ use crate::net::Packet;
 use crate::transport::{Port, Sent, SimTransport};
 use crate::{Random, SimRoute};
 
-/// When runs begin.
+/// The virtual time at which runs begin.
 const START: Instant = Instant::from_nanos(1_000_000_000);
 
-/// What an endpoint has sent in its last turn reaches its cable.
+/// The event that moves the packets of an endpoint's last turn to its cable.
 struct Leave(usize);
 
 /// An endpoint and its user.
@@ -30,25 +30,25 @@ struct Endpoint {
     rpc: Rpc<SimTransport>,
     port: Rc<Port>,
     caller: Caller,
-    /// What the pauses of its loop are drawn from.
+    /// Source of the pauses of its loop.
     pause_random: Random,
     leaving: Vec<Sent>,
 }
 
-/// What was counted.
+/// Counters of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Packets sent.
     pub packets: u64,
-    /// Packets that were lost by chance.
+    /// Packets lost at random or on purpose.
     pub lost: u64,
-    /// Packets for which a switch had no room.
+    /// Packets that a switch dropped because a port's queue or its shared buffer was full.
     pub drops: u64,
-    /// Packets for which a host's transmit or receive queue had no room.
+    /// Packets dropped because a host's transmit or receive queue was full.
     pub host_drops: u64,
-    /// Packets that a switch has marked.
+    /// Packets that a switch marked.
     pub marks: u64,
-    /// Packets that clients sent again.
+    /// Packets that clients retransmitted, by cause.
     pub retransmissions: Retransmissions,
     /// The longest queue of a switch port so far, in bytes.
     pub peak_queue: u64,
@@ -57,7 +57,7 @@ pub struct Counts {
 /// Whether a packet with this header is lost.
 type Rule = dyn Fn(&Header) -> bool;
 
-/// Packets that are lost on purpose.
+/// The rule for packets that are lost on purpose, and how many are still to be lost.
 #[derive(Default)]
 struct Chosen {
     count: u32,
@@ -65,7 +65,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// Whether this packet is one of them.
+    /// Whether this packet is lost. If so, counts it.
     fn takes(&mut self, packet: &Packet) -> bool {
         let Some(rule) = self.rule.as_ref().filter(|_| self.count > 0) else { return false };
         let takes = Header::parse(&packet.bytes).is_ok_and(|header| rule(&header));
@@ -74,18 +74,18 @@ impl Chosen {
     }
 }
 
-/// An experiment under way.
+/// A running experiment.
 pub struct Lab {
     setting: Setting,
     driver: Driver<Leave>,
     endpoints: Vec<Endpoint>,
     by_route: BTreeMap<SimRoute, usize>,
     chance: Random,
-    /// A packet is lost if the word that is drawn for it is below this.
+    /// A packet is lost if the random word drawn for it is below this value.
     loses_below: u64,
     lost: u64,
     chosen: Chosen,
-    /// `None` where nobody looks at cables.
+    /// `None` if the setting has no meter.
     meter: Option<Meter>,
 }
 
@@ -110,7 +110,7 @@ impl Lab {
         }
     }
 
-    /// An endpoint at `route`, which also serves all comers; returns its number.
+    /// Adds an endpoint at `route` that calls and also accepts sessions. Returns its number.
     ///
     /// # Panics
     /// If the endpoints' settings are out of bounds, or the network has no such host.
@@ -121,7 +121,8 @@ impl Lab {
         index
     }
 
-    /// An endpoint at `route` that serves no one, so that its receive queue is all for replies; returns its number.
+    /// Adds an endpoint at `route` that accepts no sessions, so that its whole receive queue is for
+    /// replies. Returns its number.
     ///
     /// # Panics
     /// As [`Lab::add`].
@@ -148,12 +149,13 @@ impl Lab {
         index
     }
 
-    /// The requests of an endpoint are to be so long at least, in bytes, each by chance.
+    /// Gives the requests of an endpoint random lengths, from `least` to the load's request length,
+    /// in bytes.
     pub fn vary_requests(&mut self, index: usize, least: usize) {
         self.endpoints[index].caller.least_request = least;
     }
 
-    /// Lets so much time pass.
+    /// Advances the virtual clock by `time`.
     pub fn run_for(&mut self, time: Duration) {
         let until = self.driver.now() + time;
         while let Some(step) = self.driver.step(until) {
@@ -167,8 +169,8 @@ impl Lab {
         self.driver.advance_to(until);
     }
 
-    /// The loop of an endpoint takes no turn for so long, and does not know it: what waits for it looks as if the network
-    /// had kept it.
+    /// Stalls the loop of an endpoint for `time`. The loop does not know it: to the endpoint,
+    /// packets that wait look delayed by the network.
     pub fn stall(&mut self, index: usize, time: Duration) {
         let until = self.driver.busy_until(index).max(self.driver.now() + time);
         self.driver.cancel_turn(index);
@@ -176,38 +178,35 @@ impl Lab {
         self.driver.plan_turn(index, until);
     }
 
-    /// The next `count` packets that the rule says are lost.
+    /// Loses the next `count` packets that match `rule`.
     pub fn lose(&mut self, count: u32, rule: impl Fn(&Header) -> bool + 'static) {
         self.chosen = Chosen { count, rule: Some(Box::new(rule)) };
     }
 
-    /// How many packets are still to be lost on purpose.
+    /// The number of packets still to be lost on purpose.
     #[must_use]
     pub fn losses_to_come(&self) -> u32 {
         self.chosen.count
     }
 
-    /// When the first of an endpoint's calls under way was made, since the beginning.
+    /// When the oldest call in progress of an endpoint was made, since the beginning of the run.
     #[must_use]
     pub fn begun_first(&self, index: usize) -> Duration {
         self.endpoints[index].caller.begun_first().map_or(Duration::ZERO, |begun| begun - START)
     }
 
-    /// The time since the beginning.
+    /// The time since the beginning of the run.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.driver.now() - START
     }
 
-    /// What was seen on the cables.
-    ///
-    /// # Panics
-    /// If the setting has no meter.
+    /// The measurements at the cables.
     pub fn meter(&mut self) -> &mut Meter {
         self.meter.as_mut().expect("the setting has a meter")
     }
 
-    /// From now on is what counts: forgets round trips, latencies and bytes.
+    /// Ends the warm-up: forgets round trips, latencies, and the numbers of calls and bytes.
     pub fn clear(&mut self) {
         if let Some(meter) = &mut self.meter {
             meter.clear();
@@ -218,13 +217,13 @@ impl Lab {
         }
     }
 
-    /// Calls of an endpoint that have ended.
+    /// The number of completed calls of an endpoint.
     #[must_use]
     pub fn calls(&self, index: usize) -> u64 {
         self.endpoints[index].caller.calls
     }
 
-    /// How long the calls of these endpoints took.
+    /// The latencies of the calls of these endpoints.
     #[must_use]
     pub fn latencies(&self, indices: impl IntoIterator<Item = usize>) -> Samples {
         let mut all = Samples::default();
@@ -234,12 +233,13 @@ impl Lab {
         all
     }
 
-    /// Bytes that wait at the switch for the cable to `host`.
+    /// Bytes queued at the switch for the cable to `host`.
     pub fn queue(&mut self, host: u32) -> u64 {
         self.driver.queue_towards(host)
     }
 
-    /// The rates at which an endpoint's sessions send and ask, in bytes per second; `None` where nothing limits them.
+    /// The rates of an endpoint's sessions for requests and requests for response, in bytes per
+    /// second; `None` where no rate limits the session.
     pub fn rates(&mut self, index: usize) -> Vec<Option<u64>> {
         let endpoint = &mut self.endpoints[index];
         let cx = endpoint.rpc.context_at(self.driver.now());
@@ -247,7 +247,7 @@ impl Lab {
         endpoint.caller.sessions().iter().map(rate).collect()
     }
 
-    /// What was counted since the beginning.
+    /// The counters since the beginning of the run.
     pub fn counts(&mut self) -> Counts {
         let mut protocol = ProtocolStats::default();
         let mut overflows = 0;
@@ -286,7 +286,7 @@ impl Lab {
         self.driver.plan_turn(to, at);
     }
 
-    /// How long the loop of an endpoint sleeps on when a packet has come, in nanoseconds.
+    /// The time from a packet's arrival until the sleeping loop of an endpoint wakes up, in ns.
     fn wake_up(&mut self, index: usize) -> u64 {
         let longest = self.setting.wake_nanos;
         if longest == 0 {
@@ -297,7 +297,7 @@ impl Lab {
         random.within(0, most)
     }
 
-    /// One turn of an endpoint's loop.
+    /// Runs one turn of an endpoint's loop.
     fn turn(&mut self, index: usize) {
         let now = self.driver.now();
         let endpoint = &mut self.endpoints[index];
@@ -308,7 +308,7 @@ impl Lab {
         let away =
             loop_pauses.map_or(0, |loop_pauses| loop_pauses.after_turn(&mut endpoint.pause_random));
         if away == 0 {
-            // Its next turn is when something comes.
+            // The next turn is at the next event.
             endpoint.rpc.rested();
         }
         if now >= START + endpoint.caller.start() {
@@ -338,7 +338,7 @@ impl Lab {
         }
     }
 
-    /// What an endpoint has sent goes out.
+    /// Sends the packets of an endpoint's last turn.
     fn leave(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         for Sent { to, bytes } in endpoint.leaving.drain(..) {

@@ -1,4 +1,4 @@
-//! What an endpoint's user does: keeps calls under way, and answers those of others.
+//! The user of an endpoint: keeps calls in progress and answers calls of others.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ type Cx<'a> = Context<'a, SimTransport>;
 /// Which session a call goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spread {
-    /// Each of the calls under way has its own: the same number on all of them.
+    /// Each call in progress has a fixed session; all sessions have the same number of calls.
     Even,
-    /// Any, by chance.
+    /// Each call goes to a random session.
     Random,
 }
 
-/// What an endpoint calls, in a closed loop.
+/// The calls of an endpoint, in a closed loop.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// A session to each; one that is named twice gets two.
+    /// The endpoint opens a session to each. A peer that is listed twice gets two sessions.
     pub peers: Vec<SimRoute>,
     /// Which session a call goes to.
     pub spread: Spread,
@@ -33,20 +33,21 @@ pub struct Load {
     pub request: usize,
     /// Bytes of a response.
     pub response: u32,
-    /// Calls under way.
+    /// The number of calls in progress.
     pub outstanding: usize,
-    /// When it begins, from the beginning of the run.
+    /// Time of the first call, since the beginning of the run.
     pub start: Duration,
 }
 
-/// A user.
+/// The user that makes the calls of a [`Load`].
 pub(super) struct Caller {
     load: Load,
-    /// Requests are so long at least, each by chance, in bytes.
+    /// The shortest length of a request, in bytes. Each request has a random length between this
+    /// and the load's.
     pub(super) least_request: usize,
     random: Random,
     sessions: Vec<SessionId>,
-    /// When each of the calls under way was made.
+    /// Start of each call in progress.
     begun: Vec<Instant>,
     pub(super) calls: u64,
     pub(super) latencies: Samples,
@@ -64,7 +65,7 @@ impl Caller {
         self.load.start
     }
 
-    /// When the first of the calls under way was made.
+    /// Start of the oldest call in progress.
     pub(super) fn begun_first(&self) -> Option<Instant> {
         self.begun.iter().min().copied()
     }
@@ -73,7 +74,7 @@ impl Caller {
         &self.sessions
     }
 
-    /// Opens the sessions and makes the first calls, unless that was done before.
+    /// Opens the sessions and makes the first calls. Later calls of this function do nothing.
     pub(super) fn begin(&mut self, cx: &mut Cx<'_>) {
         if !self.sessions.is_empty() || self.load.peers.is_empty() {
             return;
@@ -98,7 +99,7 @@ impl Caller {
             Spread::Even => at % self.sessions.len(),
             Spread::Random => self.random.below(self.sessions.len() as u64) as usize,
         };
-        // The method says how long the answer shall be.
+        // The method number is the length of the response.
         let call = NewCall::new(self.load.response, request, at as u64);
         if let Err(rejected) = cx.call(self.sessions[session], call) {
             panic!("a call was rejected: {}", rejected.reason);
@@ -133,6 +134,6 @@ impl App<SimTransport> for Caller {
     }
 
     fn on_session(&mut self, _: &mut Cx<'_>, _: SessionId, event: SessionEvent) {
-        assert_eq!(event, SessionEvent::Opened, "nothing ends sessions here");
+        assert_eq!(event, SessionEvent::Opened, "no session ends in an experiment");
     }
 }

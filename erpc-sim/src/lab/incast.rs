@@ -7,45 +7,47 @@ use erpc_core::protocol::CongestionControl;
 use super::{Counts, Lab, Load, Samples, Setting, Spread, jain};
 use crate::{Random, SimRoute};
 
-/// The switch's cables.
+/// Rate of all cables, in Gb/s.
 const GBPS: u64 = 25;
-/// Without queues.
+/// Round trip without queues.
 const BASE_RTT: Duration = Duration::from_micros(6);
-/// Bytes of what is small.
+/// Bytes of a small request or response.
 const SMALL: u32 = 32;
-/// Clients begin within this.
+/// Clients make their first call within this time, in ns.
 const BEGIN_WITHIN_NANOS: u64 = 100_000;
 /// The receiver.
 const VICTIM: SimRoute = SimRoute::new(0, 1);
 
-/// What is asked.
+/// Parameters of the experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Incast {
     /// Clients, each on a host of its own with one session and one request at a time.
     pub ways: u32,
-    /// Who controls their rates.
+    /// Congestion control of all endpoints.
     pub control: CongestionControl,
     /// Bytes of a request; the response has 32.
     pub request: usize,
-    /// The other way round: the receiver calls, one session to each, and it is the responses that have so many bytes.
+    /// Reverses the direction: the receiver calls, with one session to each client, and the
+    /// responses have `request` bytes.
     pub pulls: bool,
-    /// Packets on their way per session.
+    /// Packets that a session may have in flight.
     pub credits: u16,
-    /// Whether another endpoint on each client's host calls one on another's, 64 kB there and back, one call at a time;
-    /// and one on the receiver's host calls one of those, 32 bytes there and back.
+    /// Adds background calls, one at a time per endpoint: a second endpoint on each client's host
+    /// calls another host's with 64 kB there and back, and a second endpoint on the receiver's host
+    /// calls a client's host with 32 bytes there and back.
     pub background: bool,
-    /// Time before that which is measured.
+    /// Warm-up before the measured time.
     pub warm_up: Duration,
-    /// Time that is measured.
+    /// Measured time.
     pub time: Duration,
-    /// How often queue and rates are looked at.
+    /// Interval at which the queue and the rates are sampled.
     pub every: Duration,
-    /// Everything random comes from it.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Incast {
-    /// As in the thesis: 8 MiB, 32 credits; 50 ms of warm-up, 100 ms measured.
+    /// The thesis' experiment: requests of 8 MiB, 32 credits. 50 ms of warm-up, 100 ms measured.
     #[must_use]
     pub fn new(ways: u32, control: CongestionControl) -> Self {
         Self {
@@ -66,40 +68,40 @@ impl Incast {
 /// The network at one point in time.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// Since the beginning.
+    /// Time since the beginning of the run.
     pub at: Duration,
-    /// Bytes that wait for the receiver's cable.
+    /// Bytes queued for the receiver's cable.
     pub queue: u64,
-    /// Bytes of messages that have arrived in order since the last moment, in bits per nanosecond.
+    /// Goodput since the last moment: bytes of messages that arrived in order, in Gb/s.
     pub gbps: f64,
-    /// The rate of the first session, in bits per nanosecond; the line's if nothing limits it.
+    /// The rate of the first session, in Gb/s; the line's rate if nothing limits the session.
     pub rate: f64,
-    /// The sum of all sessions' rates, likewise.
+    /// The sum of all sessions' rates, in Gb/s.
     pub rates: f64,
 }
 
-/// What was seen.
+/// Results of the experiment.
 #[derive(Debug)]
 pub struct IncastReport {
-    /// Bytes of messages that arrived in order, in bits per nanosecond.
+    /// Goodput: bytes of messages that arrived in order, in Gb/s.
     pub gbps: f64,
-    /// What of the receiver's cable is left for messages.
+    /// The part of the receiver's cable that is available for messages, in Gb/s.
     pub achievable_gbps: f64,
-    /// Round trips of packets to the receiver, or of what it asked for.
+    /// Round trips of packets to the receiver, or of its requests for response.
     pub rtts: Samples,
-    /// How fair senders shared.
+    /// Jain's index of the senders' shares.
     pub jain: f64,
-    /// How long background calls of 64 kB took.
+    /// Latencies of the background calls of 64 kB.
     pub background: Samples,
-    /// How long the small ones took, whose answers come over the receiver's cable.
+    /// Latencies of the small background calls, whose responses arrive over the receiver's cable.
     pub beside: Samples,
-    /// What was counted, the warm-up included.
+    /// Counters, including the warm-up.
     pub counts: Counts,
-    /// From the beginning to the end.
+    /// Samples from the beginning of the run to its end.
     pub moments: Vec<Moment>,
 }
 
-/// Runs it.
+/// Runs the experiment.
 #[must_use]
 pub fn run(incast: &Incast) -> IncastReport {
     let setting = Setting::star(incast.ways + 1, GBPS, BASE_RTT, incast.seed)
@@ -129,8 +131,9 @@ pub fn run(incast: &Incast) -> IncastReport {
     }
 }
 
-/// The receiver, which is number 0, the senders, who talks in the background, and who does so on the receiver's host; the
-/// numbers of the latter three.
+/// Adds all endpoints. The receiver is number 0. Returns the numbers of the senders, of the
+/// background endpoints on the clients' hosts, and of the background endpoint on the receiver's
+/// host.
 fn add_endpoints(lab: &mut Lab, incast: &Incast) -> (Vec<usize>, Vec<usize>, Option<usize>) {
     let mut random = Random::new(incast.seed).fork(3);
     let nothing = Load {
@@ -171,7 +174,8 @@ fn add_endpoints(lab: &mut Lab, incast: &Incast) -> (Vec<usize>, Vec<usize>, Opt
         };
         senders.push(lab.add(sender(host), load));
     }
-    // They move more than the incast does, and need no time to come to rest.
+    // Background calls transfer more data than the incast and need no time to stabilise, so they
+    // start late in the warm-up.
     let nothing = Load { start: incast.warm_up - incast.warm_up / 10, ..nothing };
     let mut others = Vec::new();
     for host in all.filter(|_| incast.background) {
@@ -189,7 +193,7 @@ fn add_endpoints(lab: &mut Lab, incast: &Incast) -> (Vec<usize>, Vec<usize>, Opt
     (senders, others, beside)
 }
 
-/// The rates of all sessions whose messages go to the receiver, in bits per nanosecond.
+/// The rates of all sessions whose messages go to the receiver, in Gb/s.
 fn rates(lab: &mut Lab, pulls: bool, senders: &[usize]) -> Vec<f64> {
     let of_the_receiver = &[0][..];
     let callers = if pulls { of_the_receiver } else { senders };
@@ -197,7 +201,7 @@ fn rates(lab: &mut Lab, pulls: bool, senders: &[usize]) -> Vec<f64> {
     rates.map(|rate| rate.map_or(GBPS as f64, |rate| rate as f64 * 8e-9)).collect()
 }
 
-/// Lets time pass, and looks now and then.
+/// Advances the clock by `time` and samples the network at the configured interval.
 fn watch(
     lab: &mut Lab,
     incast: &Incast,

@@ -1,4 +1,4 @@
-//! How much of the bandwidth is left when packets are lost (thesis table 6.3).
+//! The goodput under packet loss (thesis table 6.3).
 
 use std::time::Duration;
 
@@ -7,37 +7,37 @@ use erpc_core::protocol::{CongestionControl, WINDOW};
 use super::{Counts, Lab, Load, Setting, Spread};
 use crate::{LoopPauses, SimRoute};
 
-/// What is asked.
+/// Parameters of the experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
-    /// The part of the packets that is lost, both ways, control packets included.
+    /// The fraction of packets lost in both directions, control packets included.
     pub rate: f64,
     /// Bytes of a request; the response has 32.
     pub request: usize,
-    /// Calls under way, eight to a session.
+    /// Calls in progress, eight per session.
     pub outstanding: usize,
-    /// Who controls the rate.
+    /// Congestion control of both endpoints.
     pub control: CongestionControl,
-    /// How both loops are away.
+    /// Pauses of both loops.
     pub loop_pauses: Option<LoopPauses>,
-    /// Time that is measured, after a tenth as much of warming up.
+    /// Measured time, after a warm-up of a tenth of it.
     pub time: Duration,
-    /// Everything random comes from it.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// What was seen.
+/// Results of the experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Goodput {
-    /// Bytes of requests that arrived in order, in bits per nanosecond.
+    /// Goodput: bytes of requests that arrived in order, in Gb/s.
     pub gbps: f64,
-    /// Calls that ended, per second.
+    /// Completed calls per second.
     pub calls_per_second: f64,
-    /// What was counted, the warm-up included.
+    /// Counters, including the warm-up.
     pub counts: Counts,
 }
 
-/// Two hosts on a cable of 100 Gb/s, 2.5 us there and back.
+/// Runs the experiment with two hosts on a cable of 100 Gb/s and a round trip of 2.5 us.
 #[must_use]
 pub fn run(loss: &Loss) -> Goodput {
     let setting = Setting::pair(100, Duration::from_nanos(2_500), loss.seed).control(loss.control);

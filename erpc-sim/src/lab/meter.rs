@@ -1,4 +1,4 @@
-//! What can be seen on the hosts' cables.
+//! Measurements on the hosts' cables.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use super::Samples;
 use crate::SimRoute;
 use crate::net::Packet;
 
-/// Requests of a session that may be on their way at once.
+/// Requests of a session that may be in flight.
 const SLOTS: usize = erpc_core::protocol::WINDOW;
 
-/// How far the messages of a session have come in one direction.
+/// Reception progress of the messages of a session in one direction.
 #[derive(Clone, Copy, Default)]
 struct Progress {
-    /// By slot: the request, and the packet that is expected next.
+    /// By slot: the latest request, and its next expected packet.
     slots: [(u32, u32); SLOTS],
 }
 
 impl Progress {
-    /// Whether it is a packet that its receiver can use: the next of its message.
+    /// Whether the receiver can use the packet: it is the next one of its message.
     fn takes(&mut self, request: u32, packet: u32) -> bool {
         let (current, next) = &mut self.slots[request as usize % SLOTS];
         if request.wrapping_sub(*current) as i32 > 0 {
@@ -32,24 +32,26 @@ impl Progress {
     }
 }
 
-/// Looks at every packet that arrives at a host.
+/// Inspects every packet that arrives at a host.
 ///
-/// Hosts' clocks agree here, so that the stamp that an answer echoes, taken from the time of its arrival, is the true round trip of the
-/// packet that was stamped: from the turn in which it was sent to when its answer reaches the interface.
+/// All hosts share one clock here. The echoed stamp of an answer, subtracted from the time of the
+/// answer's arrival, is therefore the true round trip of the stamped packet: from the turn that
+/// sent it until its answer reaches the interface.
 #[derive(Default)]
 pub struct Meter {
-    /// By receiver, connection and direction.
+    /// Reception progress by receiver, connection and direction (`true` for requests).
     progress: BTreeMap<(SimRoute, u64, bool), Progress>,
-    /// The last stamp that a response brought back, by receiver and connection: packets that were asked for at
-    /// once carry the same, and all but the first have waited for each other.
+    /// The last stamp that a response echoed, by receiver and connection. Packets that were
+    /// requested together carry the same stamp. All but the first have waited for each other, so
+    /// only the first counts.
     echoes: BTreeMap<(SimRoute, u64), u32>,
-    /// Bytes of messages that arrived in order, by the endpoint that sent them.
+    /// Bytes of messages that arrived in order, by sending endpoint.
     delivered: Vec<u64>,
     rtts: Samples,
 }
 
 impl Meter {
-    /// A packet from endpoint `from` has arrived at a host.
+    /// Records a packet from endpoint `from` that arrived at a host.
     pub(super) fn look_at(&mut self, now: Instant, from: usize, packet: &Packet) {
         let Ok(header) = Header::parse(&packet.bytes) else { return };
         let connection = header.connection.to_u64();
@@ -77,20 +79,20 @@ impl Meter {
         }
     }
 
-    /// Whether this is the first packet that answers a request for several.
+    /// Whether this is the first of several packets that answer one request for response.
     fn is_first(&mut self, to: SimRoute, connection: u64, echo: Stamp) -> bool {
         let last = self.echoes.entry((to, connection)).or_default();
         std::mem::replace(last, echo.to_u32()) != echo.to_u32()
     }
 
-    /// Begins anew: nothing was seen so far.
+    /// Forgets round trips and byte counts. The progress of messages is kept.
     pub fn clear(&mut self) {
         self.rtts.clear();
         self.delivered.fill(0);
     }
 
-    /// Bytes of messages that arrived in order, so that their receivers could use them, by the endpoint that sent
-    /// them.
+    /// Bytes of messages from endpoint `from` that arrived in order, so that their receivers could
+    /// use them.
     #[must_use]
     pub fn delivered(&self, from: usize) -> u64 {
         self.delivered.get(from).copied().unwrap_or(0)

@@ -1,13 +1,14 @@
-//! Experiments: how fast, how fair, and how long the queues.
+//! Experiments that measure throughput, fairness and queue lengths.
 //!
-//! The [world](crate::world) asks whether the protocol is right when everything goes wrong. Here nothing goes wrong but
-//! what an experiment is about, and what is looked at is figures: the real endpoints over the same network, users that
-//! keep so many calls under way, and a [`Meter`] at the hosts' cables. One seed is one run here, too.
+//! The [world](crate::world) tests whether the protocol is correct under all kinds of faults. An
+//! experiment here injects only the faults that it is about, and measures. The real endpoints run
+//! over the same simulated network. Their users keep a number of calls in progress, and a [`Meter`]
+//! observes the hosts' cables. As in the world, a seed reproduces its run.
 //!
 //! ```text
 //!   Setting    network, interfaces, endpoints' settings, loss          setting.rs
-//!   Load       what an endpoint calls                                  caller.rs
-//!   Lab        moves the clock, and what is measured meanwhile         bench.rs, meter.rs
+//!   Load       the calls of an endpoint                                caller.rs
+//!   Lab        moves the clock and measures                            bench.rs, meter.rs
 //!   loss, recovery, incast, paths, scale                               the experiments
 //! ```
 

@@ -1,4 +1,5 @@
-//! Paths of any length and rate: how much of the link large requests of one client or of many fill, and how long they queue.
+//! Paths of any length and rate: how large requests of one or many clients fill the link, and how
+//! long their packets queue.
 
 use std::time::Duration;
 
@@ -8,72 +9,78 @@ use erpc_core::transport::{ChargeModel, Link, MIN_DATAGRAM};
 use super::{Counts, Lab, Load, Samples, Setting, Spread, jain};
 use crate::{Random, SimRoute};
 
-/// Bytes of a request, at least and at most: of those under way some go on while others wait for their answers.
+/// Bytes of a request, at least and at most. Lengths differ so that some of the requests in
+/// progress continue while others wait for their responses.
 const REQUEST: (usize, usize) = (1 << 20, 8 << 20);
-/// Requests under way per client.
+/// Requests in progress per client.
 const OUTSTANDING: usize = 8;
-/// Round trips before those that are measured, and those that are. One packet of each client is in the queue meanwhile: on a
-/// slow link, a client sends no packet in most of the shortest round trips.
+/// Round trips of the warm-up, and measured round trips. They include one packet of each client in
+/// the queue: on a slow link, a client sends no packet in most of the shortest round trips.
 const WARM_UP_TRIPS: u32 = 200;
 const TRIPS: u32 = 100;
-/// Round trips in which a client that joins the others is to come to a share, and those in which that is measured.
+/// Round trips in which a joining client must reach a share, and the round trips after them in
+/// which its share is measured.
 const JOIN_TRIPS: u32 = 50;
-/// The queue is looked at so often in a round trip.
+/// Samples of the queue per round trip.
 const LOOKS: u32 = 10;
-/// Hosts are away so often, if at all.
+/// Interval between stalls of hosts, if there are any.
 const ABSENCE_EVERY: Duration = Duration::from_millis(50);
-/// How far round trips scatter over memory or a device that is polled.
+/// Scatter of round trips over memory or a polled device.
 const LEAST_NOISE: Duration = Duration::from_micros(5);
-/// Where the requests go.
+/// The server that receives all requests.
 const SERVER: SimRoute = SimRoute::new(0, 1);
 
-/// A path, and its clients.
+/// Parameters of the experiment: a path and its clients.
 #[derive(Clone, Debug)]
 pub struct Paths {
-    /// A round trip through empty queues, by client: as many as there are, each on a host of its own.
+    /// Round trip through empty queues, one per client. Each client has a host of its own.
     pub rtts: Vec<Duration>,
-    /// Every cable's rate in Mb/s.
+    /// Rate of every cable, in Mb/s.
     pub mbps: u64,
     /// Congestion control of all endpoints.
     pub control: CongestionControl,
     /// Whether endpoints know the rate of their cable.
     pub knows_rate: bool,
-    /// Packets on their way per session at first.
+    /// Packets that a session may have in flight at first.
     pub credits: u16,
-    /// What the receive queues hold, in bytes: of datagrams if they are rings, and otherwise as `charge` counts.
+    /// Capacity of the receive queues, in bytes: of datagrams if the queues are rings, otherwise as
+    /// `charge` counts.
     pub memory: u64,
-    /// How the receive queues count.
+    /// How the receive queues charge packets.
     pub charge: ChargeModel,
     /// Bytes of a datagram.
     pub datagram: usize,
-    /// One host, another one each time, is away so long every 50 ms.
+    /// The longest stall of a host, if hosts stall. Every 50 ms one random host stalls for a fifth
+    /// of this time or longer.
     pub absence: Option<Duration>,
-    /// What the hosts add to a round trip at most, in all: 5 us as over memory, where loops spin; 200 us as over kernel UDP,
-    /// where the loop of each end sleeps on for half of that once in fifty times, and otherwise for a twentieth at most.
+    /// The largest delay that the hosts add to a round trip. 5 us as over memory, where loops spin.
+    /// With 200 us, as over kernel UDP, the loop at each end wakes up late: once in fifty times by
+    /// up to half of this delay, otherwise by up to a twentieth.
     pub host_delay: Duration,
-    /// Everything random comes from it.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// What was seen in 100 round trips, after 200 others.
+/// Results of 100 round trips, after 200 round trips of warm-up.
 #[derive(Debug)]
 pub struct PathsReport {
-    /// Bytes of messages that arrived in order, in bits per nanosecond.
+    /// Goodput: bytes of messages that arrived in order, in Gb/s.
     pub gbps: f64,
-    /// What of it the server's cable leaves for messages, or the server's memory, if that is less.
+    /// The largest possible goodput in Gb/s: the limit of the server's cable or of its memory,
+    /// whichever is lower.
     pub achievable_gbps: f64,
-    /// How fair clients shared.
+    /// Jain's index of the clients' shares.
     pub jain: f64,
-    /// By client, in bits per nanosecond.
+    /// Goodput by client, in Gb/s.
     pub shares: Vec<f64>,
-    /// How long a packet had to wait for the server's cable, whenever that was looked at.
+    /// Queueing delay at the server's cable, sampled ten times per round trip.
     pub queue: Samples,
-    /// What was counted, from the beginning.
+    /// Counters since the beginning of the run.
     pub counts: Counts,
 }
 
 impl Paths {
-    /// So many clients with the same round trip, without absences, of which all know the rate.
+    /// `flows` clients with the same round trip, without stalls, that know the link's rate.
     #[must_use]
     pub fn new(flows: usize, rtt: Duration, mbps: u64, control: CongestionControl) -> Self {
         Self {
@@ -124,8 +131,8 @@ impl Paths {
         setting
     }
 
-    /// What the server's memory lets through, in bits per nanosecond. It grants three quarters of its queue, halved until each
-    /// client has a part.
+    /// The limit by the server's memory, in Gb/s. The server grants three quarters of its receive
+    /// queue, divided by the number of clients, rounded up to a power of two.
     fn memory_gbps(&self, setting: &Setting) -> f64 {
         let parts = self.rtts.len().next_power_of_two() as u32;
         let granted = setting.nic.rx_capacity / 4 * 3;
@@ -135,7 +142,7 @@ impl Paths {
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 #[must_use]
 pub fn run(paths: &Paths) -> PathsReport {
     let setting = paths.setting();
@@ -164,8 +171,9 @@ pub fn run(paths: &Paths) -> PathsReport {
     }
 }
 
-/// The last client joins when the others have shared the link for 200 round trips. Returns what it gets in 50 round trips after its
-/// first 50, as a part of its fair share.
+/// Lets the last client join after the others have shared the link for 200 round trips. Returns its
+/// goodput as a fraction of its fair share, measured in 50 round trips that begin 50 round trips
+/// after it joins.
 #[must_use]
 pub fn join(paths: &Paths) -> f64 {
     let setting = paths.setting();
@@ -181,8 +189,8 @@ pub fn join(paths: &Paths) -> f64 {
     shares.last().map_or(0.0, |&newcomer| newcomer as f64 * shares.len() as f64 / all as f64)
 }
 
-/// The server, which is number 0, and the clients, which begin within a round trip, the last one so much later; the numbers
-/// of the clients.
+/// Adds the server, which is number 0, and the clients. Each client starts within one round trip,
+/// the last one `last` later. Returns the numbers of the clients.
 fn add_endpoints(lab: &mut Lab, paths: &Paths, last: Duration) -> Vec<usize> {
     let mut random = Random::new(paths.seed).fork(4);
     let load = Load {
@@ -207,7 +215,7 @@ fn add_endpoints(lab: &mut Lab, paths: &Paths, last: Duration) -> Vec<usize> {
     clients.collect()
 }
 
-/// When hosts are away, and for how long.
+/// Times and lengths of the stalls of hosts.
 struct Absences {
     random: Random,
     longest: Duration,
@@ -219,7 +227,7 @@ impl Absences {
         Self { random: Random::new(seed).fork(5), longest, next: ABSENCE_EVERY }
     }
 
-    /// Stops a host if it is time.
+    /// Stalls a host if a stall is due.
     fn act(&mut self, lab: &mut Lab, hosts: usize) {
         if lab.elapsed() < self.next {
             return;
@@ -227,14 +235,14 @@ impl Absences {
         self.next += ABSENCE_EVERY;
         let longest = self.longest.as_nanos() as u64;
         let nanos = self.random.within((longest / 5).max(1), longest.max(1));
-        // The server, or a client, as often.
+        // Half of the stalls hit the server, the others a random client.
         let client = 1 + self.random.below(hosts as u64 - 1) as usize;
         let host = if self.random.percent(50) { 0 } else { client };
         lab.stall(host, Duration::from_nanos(nanos));
     }
 }
 
-/// Lets time pass, and looks at the queue now and then.
+/// Advances the clock by `time`, samples the queue and stalls hosts.
 fn watch(
     lab: &mut Lab,
     paths: &Paths,

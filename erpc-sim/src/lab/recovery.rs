@@ -1,4 +1,4 @@
-//! How long calls take of which packets were lost.
+//! The latency of calls that lose packets.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use erpc_core::wire::{ANNOUNCEMENT, Header, Kind};
 use super::{Lab, Load, Samples, Setting, Spread};
 use crate::SimRoute;
 
-/// Packets of the large messages here.
+/// Packets per large message in this experiment.
 pub const PACKETS: u32 = 5;
-/// The loops move on by so much until all calls of a round are answered.
+/// The clock advances in steps of this length until all calls of a round are answered.
 const STEP: Duration = Duration::from_micros(10);
-/// Time between two losses, the least and as much again by turns: round trips are measured anew, and losses do not meet
-/// the timers in step.
+/// Time between two losses: this long and up to twice as long, in turns. Meanwhile round trips are
+/// measured again, and losses do not synchronise with timers.
 const REST: Duration = Duration::from_micros(500);
 
-/// What is lost, once per round.
+/// Which packets are lost, once per round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lost {
     /// A request of one packet.
@@ -27,12 +27,13 @@ pub enum Lost {
     LastOfRequest,
     /// The last packet of a response of [`PACKETS`].
     LastOfResponse,
-    /// So many packets one after the other that the client sends, of calls of one packet: a full queue drops them.
+    /// This number of consecutive packets of the client, of calls of one packet, as when a full
+    /// queue drops them.
     Requests(u32),
 }
 
 impl Lost {
-    /// Whether it is such a packet.
+    /// Whether this packet is to be lost.
     #[must_use]
     pub fn matches(self, header: &Header) -> bool {
         let (kind, number) = (header.kind, header.packet.get());
@@ -45,13 +46,13 @@ impl Lost {
         }
     }
 
-    /// How many packets are lost in a round.
+    /// The number of packets lost per round.
     #[must_use]
     pub fn count(self) -> u32 {
         if let Self::Requests(count) = self { count } else { 1 }
     }
 
-    /// Bytes of a request and of a response, if a packet has room for `payload`.
+    /// Bytes of a request and of a response, if a packet holds `payload` bytes.
     #[must_use]
     pub fn sizes(self, payload: u32) -> (u32, u32) {
         let large = payload * PACKETS - payload / 2;
@@ -63,16 +64,17 @@ impl Lost {
     }
 }
 
-/// How long the slowest call took of those that were under way when packets were lost, one sample per round. Two hosts on
-/// a cable of 100 Gb/s, 5 us there and back, and a closed loop of `outstanding` calls.
+/// Measures the slowest of the calls that were in progress when packets were lost; one sample per
+/// round. Two hosts on a cable of 100 Gb/s with a round trip of 5 us, and a closed loop of
+/// `outstanding` calls.
 ///
 /// # Panics
-/// If a loss is not made good within a second.
+/// If a loss is not repaired within a second.
 #[must_use]
 pub fn run(lost: Lost, outstanding: usize, rounds: Range<u64>) -> Samples {
     let setting = Setting::pair(100, Duration::from_micros(5), rounds.start);
     let payload = setting.payload() as u32;
-    // Calls take some time, so that not all that is simulated are calls that lose nothing.
+    // Turns take time, so that fewer calls without a loss are simulated.
     let mut lab = Lab::new(Setting { turn_nanos: (100, 200), meters: false, ..setting });
     let (server, client) = (SimRoute::new(0, 1), SimRoute::new(1, 1));
     let (request, response) = lost.sizes(payload);
@@ -99,7 +101,7 @@ pub fn run(lost: Lost, outstanding: usize, rounds: Range<u64>) -> Samples {
             if lab.losses_to_come() == 0 {
                 lost_by = lost_by.or(Some(lab.elapsed()));
             }
-            assert!(lab.elapsed() < begun + Duration::from_secs(1), "{lost:?} is not made good");
+            assert!(lab.elapsed() < begun + Duration::from_secs(1), "{lost:?} is not repaired");
         }
         let slowest = lab.latencies([client]).micros(1.0).unwrap_or(0.0);
         samples.add((slowest * 1e3) as u64);

@@ -1,4 +1,4 @@
-//! Everybody calls everybody (thesis section 6.5.3, figure 6.4).
+//! All threads of a cluster call each other (thesis section 6.5.3, figure 6.4).
 
 use std::time::Duration;
 
@@ -8,41 +8,43 @@ use super::{Counts, Lab, Load, Samples, Setting, Spread};
 use crate::net::{Link, SwitchConfig, Topology};
 use crate::{Random, SimRoute};
 
-/// Racks, and hosts in each: the thesis' CX4 cluster, in which racks have 14 to 27.
+/// Racks, and hosts per rack: the thesis' CX4 cluster, whose racks have 14 to 27 hosts.
 const RACKS: (u32, u32) = (5, 20);
-/// Hosts' cables to one to the spine.
+/// Host cables per cable to the spine.
 const OVERSUBSCRIPTION: u32 = 2;
-/// Of such a length that a call within a rack takes 3.7 us, hosts' time included, as in table 6.1.
+/// A call within a rack takes 3.7 us, including the hosts' time, as in table 6.1.
 const CABLE: Link = Link { rate_mbps: 25_000, delay_nanos: 750 };
-/// Time for each of a node's sessions to open, in nanoseconds: at once they would overflow the switches, and calls
-/// would wait for sessions that are lost until those are asked for again.
+/// Time for each session of a node to open, in ns. If all sessions opened together, handshakes
+/// would overflow the switches, and calls would wait until lost handshakes are retransmitted.
 const OPENING_NANOS: u64 = 500;
 /// Bytes of requests and responses.
 const SIZE: usize = 32;
 
-/// What is asked.
+/// Parameters of the experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// Threads on each of the 100 nodes, each an endpoint with a session to each other one.
+    /// Threads on each of the 100 nodes. Each thread is an endpoint with a session to every other
+    /// thread.
     pub threads: u16,
-    /// Calls that each thread keeps under way, each to any other thread.
+    /// Calls in progress per thread, each to a random other thread.
     pub outstanding: usize,
-    /// Who controls rates.
+    /// Congestion control of all endpoints.
     pub control: CongestionControl,
-    /// Floor of the retransmission timeout; `None` for the lab's own. The thesis' timeout is 5 ms.
+    /// Floor of the RTO; `None` for the lab's default. The thesis' RTO is 5 ms.
     pub min_rto: Option<Duration>,
-    /// What a turn of a loop takes, and what each packet adds, in nanoseconds.
+    /// Time of a turn of a loop, and of each packet in it, in ns.
     pub turn_nanos: (u64, u64),
-    /// Time before that which is measured, besides that in which sessions open.
+    /// Warm-up after all sessions are open.
     pub warm_up: Duration,
-    /// Time that is measured.
+    /// Measured time.
     pub time: Duration,
-    /// Everything random comes from it.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Scale {
-    /// As in the thesis: 60 calls, and 100 ns for each packet, so that a thread sends and receives as many as there.
+    /// The thesis' experiment: 60 calls per thread, and 100 ns per packet, so that a thread's
+    /// packet rate is the thesis'.
     #[must_use]
     pub fn new(threads: u16, control: CongestionControl) -> Self {
         Self {
@@ -58,25 +60,25 @@ impl Scale {
     }
 }
 
-/// What was seen.
+/// Results of the experiment.
 #[derive(Debug)]
 pub struct ScaleReport {
-    /// How long calls took.
+    /// Latencies of all calls.
     pub latencies: Samples,
     /// Calls per second and node.
     pub calls_per_second: f64,
     /// Retransmissions per second and node.
     pub retransmissions_per_second: f64,
-    /// Sessions that each node has opened.
+    /// Sessions that each node opened.
     pub sessions: usize,
-    /// What was counted, the warm-up included.
+    /// Counters, including the warm-up.
     pub counts: Counts,
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Panics
-/// Without threads.
+/// If `scale.threads` is 0.
 #[must_use]
 pub fn run(scale: &Scale) -> ScaleReport {
     let (racks, hosts) = RACKS;

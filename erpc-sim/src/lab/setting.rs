@@ -1,4 +1,4 @@
-//! What a lab is like.
+//! The settings of a lab.
 
 use std::time::Duration;
 
@@ -10,43 +10,48 @@ use crate::LoopPauses;
 use crate::net::{Link, SwitchConfig, Topology, WIRE_OVERHEAD_BYTES};
 use crate::transport::Nic;
 
-/// Bytes of a datagram: the smallest that sessions take, which has 1,028 bytes of a message. The thesis' packets have
-/// 1,024.
+/// Bytes of a datagram: the smallest size that sessions accept, with 1,028 bytes of payload. The
+/// thesis' packets have 1,024 bytes.
 const DATAGRAM: usize = MIN_DATAGRAM;
-/// Packets that a receive queue holds: what all clients of an incast may have on their way.
+/// Capacity of a receive queue, in packets: enough for all packets that the clients of an incast
+/// may have in flight.
 const RX_PACKETS: u32 = 1 << 13;
-/// As hardware whose endpoints spin: nobody is away for longer unless stopped.
+/// Floor of the RTO, as for hardware whose endpoints spin: no loop pauses for longer, unless an
+/// experiment stalls it.
 const MIN_RTO: Duration = Duration::from_micros(50);
-/// A turn of a loop takes some time, or a loop might turn for ever at one point in time.
+/// Time of a turn of a loop, in ns. Not 0, because a loop could otherwise turn forever at one point
+/// in time.
 const TURN_NANOS: u64 = 20;
 
-/// The network, the endpoints' interfaces and settings, and chance.
+/// Network, interfaces, endpoint settings and randomness of an experiment.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Who is connected to whom.
+    /// Hosts, switches and their cables.
     pub topology: Topology,
     /// Every endpoint's interface.
     pub nic: Nic,
     /// Every endpoint's settings.
     pub config: EndpointConfig,
-    /// The part of the packets that is lost on arrival, each by its own chance, 0 to 1.
+    /// The fraction of packets that is lost on arrival, independently at random, 0 to 1.
     pub loss: f64,
-    /// What a turn of a loop takes, and what a packet adds, in nanoseconds. 20 and 0 by default, so that it is the network that is
-    /// measured.
+    /// Time of a turn of a loop, and of each packet in it, in ns. By default 20 and 0, so that the
+    /// network dominates.
     pub turn_nanos: (u64, u64),
-    /// How late a sleeping loop finds that a packet has come: at most so many nanoseconds, once in fifty times, and otherwise a
-    /// tenth of that at most. 0 by default, as for loops that spin.
+    /// The longest delay until a sleeping loop notices a packet, in ns. Once in fifty times the
+    /// delay is up to this value, otherwise up to a tenth of it. By default 0, as for loops that
+    /// spin.
     pub wake_nanos: u64,
-    /// How every endpoint's loop is away; `None` if it never is.
+    /// Pauses of every endpoint's loop; `None` for no pauses.
     pub loop_pauses: Option<LoopPauses>,
-    /// Whether there is a [`Meter`](super::Meter) at the cables, which remembers every session.
+    /// Whether a [`Meter`](super::Meter) observes the cables. A meter keeps state for every
+    /// session.
     pub meters: bool,
-    /// Everything random comes from it.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Setting {
-    /// Two hosts and a cable.
+    /// Two hosts connected by a cable.
     #[must_use]
     pub fn pair(gbps: u64, base_rtt: Duration, seed: u64) -> Self {
         let link = |delay_nanos| Link { rate_mbps: gbps * 1_000, delay_nanos };
@@ -54,7 +59,7 @@ impl Setting {
         Self::new(Topology::pair(link(delay)), seed)
     }
 
-    /// So many hosts around a switch with 12 MB of buffer, which marks above 100 kB.
+    /// `hosts` hosts around a switch with 12 MB of buffer that marks packets above 100 kB of queue.
     #[must_use]
     pub fn star(hosts: u32, gbps: u64, base_rtt: Duration, seed: u64) -> Self {
         let link = Link {
@@ -64,13 +69,13 @@ impl Setting {
         Self::new(Topology::star(hosts, link, SwitchConfig::default()), seed)
     }
 
-    /// A host, the first one, and around the same switch others, to each of which a round trip takes so long. Datagrams have up
-    /// to `datagram` bytes.
+    /// A star of one first host and a host per element of `base_rtts`, which is that host's round
+    /// trip to the first host. Datagrams have up to `datagram` bytes.
     #[must_use]
     pub fn star_of(base_rtts: &[Duration], mbps: u64, datagram: usize, seed: u64) -> Self {
         let shortest = base_rtts.iter().copied().min().unwrap_or_default();
         let first = delay_of(shortest, mbps, datagram, 2);
-        // What is left of the way for the host's own cable.
+        // Both cables of a path together have the path's delay, so a host's own cable has the rest.
         let delays = base_rtts.iter().map(|rtt| 2 * delay_of(*rtt, mbps, datagram, 2) - first);
         let links = std::iter::once(first).chain(delays);
         let links = links.map(|delay_nanos| Link { rate_mbps: mbps, delay_nanos });
@@ -80,7 +85,7 @@ impl Setting {
         setting
     }
 
-    /// Any network.
+    /// The default settings on any network.
     #[must_use]
     pub fn new(topology: Topology, seed: u64) -> Self {
         let nic = Nic {
@@ -102,33 +107,34 @@ impl Setting {
         }
     }
 
-    /// With this controller at all endpoints.
+    /// Sets the congestion control of all endpoints.
     #[must_use]
     pub fn control(mut self, control: CongestionControl) -> Self {
         self.config = self.config.congestion(control);
         self
     }
 
-    /// With so many credits per session.
+    /// Sets the credits per session, in packets.
     #[must_use]
     pub fn credits(mut self, packets: u16) -> Self {
         self.config = self.config.credits(packets);
         self
     }
 
-    /// Bytes of a message in a packet.
+    /// Payload of a packet of the largest size, in bytes.
     #[must_use]
     pub fn payload(&self) -> usize {
         self.nic.max_datagram - HEADER_LEN
     }
 
-    /// What a packet of the largest size takes of a receive queue, in charge units.
+    /// What a packet of the largest size takes of a receive queue, in units of the queue.
     #[must_use]
     pub fn datagram_charge(&self) -> u32 {
         self.nic.charge.charge(self.nic.max_datagram)
     }
 
-    /// The part of a cable that packets of the largest size leave for messages.
+    /// The fraction of a cable's rate that is available for messages in packets of the largest
+    /// size.
     #[must_use]
     pub fn payload_share(&self) -> f64 {
         let datagram = self.nic.max_datagram;
@@ -136,8 +142,8 @@ impl Setting {
     }
 }
 
-/// The length of each cable, in nanoseconds, for a packet of the largest size and its answer to take `base_rtt` over
-/// `cables` of them and back.
+/// The delay of each cable, in ns, so that a packet of the largest size and its answer take
+/// `base_rtt` over `cables` cables and back.
 fn delay_of(base_rtt: Duration, mbps: u64, datagram: usize, cables: u64) -> u64 {
     let bytes = (datagram + HEADER_LEN) as u64 + 2 * WIRE_OVERHEAD_BYTES;
     let sending = cables * bytes * 8_000 / mbps;

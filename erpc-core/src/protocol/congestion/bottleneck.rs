@@ -1,8 +1,9 @@
-//! A model of an incast: sessions that all send through one link, packet by packet.
+//! A packet-level model of an incast: all sessions send through one shared link.
 //!
-//! Each has 32 credits, spaces its packets by its controller's rate and by its own link, which is as fast. The shared one serves them in
-//! the order in which they come; a packet that finds more than 100 kB before it is marked. What the network has to tell arrives
-//! with the answer, one round trip after the packet left.
+//! Each session has 32 credits. It spaces its packets by its controller's rate, but no faster than
+//! the link. The link serves packets in the order of their arrival and marks a packet that finds
+//! more than 100 kB queued. A loss or a mark reaches the session with the packet's answer, one
+//! round trip after the packet was sent.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,34 +17,35 @@ use crate::time::Instant;
 const CREDITS: u32 = 32;
 const MARK_BYTES: u64 = 100_000;
 
-/// Nanoseconds.
+/// A millisecond in nanoseconds.
 pub(super) const MS: u64 = 1_000_000;
 
 #[derive(Clone, Copy)]
 pub(super) struct Bottleneck {
-    /// Rate and packet length, with which controllers are made, too. All bytes are bytes on the cable.
+    /// Rate and packet length of the link; also passed to the controllers. All bytes are bytes on
+    /// the cable.
     pub(super) path: Path,
-    /// A round trip through empty queues, and what is added to it at random, in nanoseconds.
+    /// Round trip through empty queues, and the random addition of up to `jitter`, in ns.
     pub(super) base: u64,
     pub(super) jitter: u64,
     pub(super) sessions: usize,
-    /// Sessions start at random instants within this, in nanoseconds.
+    /// Sessions start at random times within this period, in ns.
     pub(super) stagger: u64,
-    /// When measuring begins and ends.
+    /// Start and end of the measurement, in ns.
     pub(super) from: u64,
     pub(super) until: u64,
-    /// Of a million packets, so many are lost behind the queue.
+    /// Packets lost per million. They are lost behind the queue.
     pub(super) lost_ppm: u64,
 }
 
-/// What came through while it was measured.
+/// Results of the measured period.
 pub(super) struct Outcome {
-    /// Of the link's rate.
+    /// Fraction of the link's rate that was used.
     pub(super) share: f64,
-    /// Round trips in microseconds.
+    /// Round trips in us.
     pub(super) median: f64,
     pub(super) p99: f64,
-    /// Jain's index: 1 if all have got the same, `1 / sessions` if one has got all.
+    /// Jain's index: 1 if all sessions get the same, `1 / sessions` if one session gets everything.
     pub(super) jain: f64,
     pub(super) rates: Vec<u64>,
 }
@@ -51,7 +53,7 @@ pub(super) struct Outcome {
 struct Session {
     control: Congestion,
     credits: u32,
-    /// When the next packet may leave.
+    /// Earliest departure of the next packet, in ns.
     next: u64,
     is_waiting: bool,
     delivered: u64,
@@ -67,7 +69,7 @@ struct Run {
     events: BinaryHeap<Reverse<(u64, u64, usize, Event)>>,
     count: u64,
     random: Random,
-    /// Until when the link has something to send.
+    /// When the link has sent everything in its queue, in ns.
     busy: u64,
 }
 
@@ -88,7 +90,7 @@ impl Bottleneck {
         u64::from(self.path.datagram) * 1_000_000_000 / rate
     }
 
-    /// The round trip when all credits are in the queue, in microseconds.
+    /// The round trip when all credits of all sessions are in the queue, in us.
     pub(super) fn without_control(&self) -> f64 {
         (self.serialise(self.line()) * u64::from(CREDITS) * self.sessions as u64) as f64 / 1e3
     }

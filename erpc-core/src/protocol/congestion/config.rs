@@ -4,23 +4,25 @@ use std::time::Duration;
 
 use super::controller::Path;
 
-/// The lowest rate of a session, in bytes per second. The gap after any datagram then lies within the horizon of the wheel.
+/// The lowest rate of a session, in bytes per second. At this rate the gap after the largest
+/// datagram still fits into the horizon of the pacing wheel.
 pub(super) const LEAST_RATE: u64 = 100_000;
 
-/// How sessions find the rate at which they send.
+/// The algorithm that sets the rate of sessions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CongestionControl {
-    /// Credits and windows are the only limits.
+    /// No congestion control. Only credits and windows limit a session.
     None,
-    /// Swift, by round-trip times. The default. Needs no support of the network, nor the link's rate, and takes paths of any
-    /// length.
+    /// Swift, which measures round trips. The default. Works on paths of any length, without
+    /// support from the network, and without knowing the link's rate.
     Swift(SwiftConfig),
-    /// Timely, by round-trip times, for racks. Needs no support of the network. Controls nothing where the link's rate is
-    /// unknown.
+    /// Timely, which measures round trips; made for racks. Works without support from the network.
+    /// Does nothing where the link's rate is unknown.
     Timely(TimelyConfig),
-    /// DCQCN, by marks. For networks whose switches mark packets; where none does, sessions send at the link's rate. Refused
-    /// over transports that [cannot read marks](crate::transport::Transport::enable_ecn). Controls nothing where the link's rate is
+    /// DCQCN, which uses ECN marks of switches. If no switch marks packets, sessions send at the
+    /// link's rate. An endpoint refuses DCQCN over transports that [cannot read
+    /// marks](crate::transport::Transport::enable_ecn). Does nothing where the link's rate is
     /// unknown.
     Dcqcn(DcqcnConfig),
 }
@@ -32,7 +34,7 @@ impl Default for CongestionControl {
 }
 
 impl CongestionControl {
-    /// The first setting that is out of bounds, named with its bounds.
+    /// The error message for the first setting that is out of bounds; `None` if all are valid.
     pub(crate) fn flaw(&self) -> Option<&'static str> {
         match self {
             Self::None => None,
@@ -48,14 +50,14 @@ fn min_rate_flaw(set: Option<u64>) -> Option<&'static str> {
     too_low.then_some("min_rate must be at least 100,000 bytes per second")
 }
 
-/// The minimum rate: what was set, or a ten-thousandth of the line. A thousand sessions at that rate leave nine tenths of the
-/// line free.
+/// The minimum rate: the configured value, or 1/10,000 of the line. A thousand sessions at the
+/// default minimum leave nine tenths of the line free.
 fn min_rate(set: Option<u64>, line: u64) -> u64 {
     set.unwrap_or(line / 10_000).max(LEAST_RATE).min(line)
 }
 
-/// Timely's settings. Setters chain; defaults follow the line's rate, and the same ones are measured from 200 Mb/s to
-/// 100 Gb/s.
+/// Timely's settings. Setters chain. Defaults follow the line's rate; they are measured from 200
+/// Mb/s to 100 Gb/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimelyConfig {
     queue: u32,
@@ -70,41 +72,46 @@ impl Default for TimelyConfig {
 }
 
 impl TimelyConfig {
-    /// The defaults, which the setters name.
+    /// The default settings. Each setter documents its default.
     #[must_use]
     pub const fn new() -> Self {
         Self { queue: 75_000, low: None, min_rate: None }
     }
 
-    /// The queue that is no congestion yet, in bytes, 1,000 to 1 GiB. Default 75,000: 24 us at 25 Gb/s, 0.6 ms at
-    /// 1 Gb/s. Smaller keeps queues shorter until rates oscillate and the line runs dry. A switch port whose buffer is
-    /// smaller than twice this drops packets before any session slows down.
+    /// The queue length up to which Timely sees no congestion, in bytes, 1,000 to 1 GiB. Default
+    /// 75,000: 24 us at 25 Gb/s, 0.6 ms at 1 Gb/s. A smaller value keeps queues shorter, but too
+    /// small a value makes rates oscillate and leaves the line idle at times. A switch port whose
+    /// buffer is smaller than twice this value drops packets before any session slows down.
     #[must_use]
     pub const fn queue(mut self, bytes: u32) -> Self {
         self.queue = bytes;
         self
     }
 
-    /// `T_low` (SIGCOMM'15, section 4.3): round trips below it are no congestion; 1 us to 1 s. Default: the transport's
-    /// scatter of round trips, plus the time that [`queue`](Self::queue) takes to drain. It must lie above
-    /// the path's own round-trip time: a session whose empty path takes longer gets a small part of the
-    /// line (between `T_low` and 5 `T_low`), or needs some 16 packets at the minimum rate to
-    /// learn the length of its path (beyond). So set it for paths between data centers.
+    /// `T_low` (SIGCOMM'15, section 4.3): shorter round trips are no congestion; 1 us to 1 s.
+    /// Default: the transport's scatter of round trips, plus the time that [`queue`](Self::queue)
+    /// needs to drain.
+    ///
+    /// `T_low` must be longer than the path's own round trip, so set it for paths between data
+    /// centers. If the round trip of the empty path is between `T_low` and 5 `T_low`, a session
+    /// gets a small part of the line. If it is longer, a session needs about 16 packets at the
+    /// minimum rate to learn the length of its path.
     #[must_use]
     pub const fn low(mut self, rtt: Duration) -> Self {
         self.low = Some(rtt);
         self
     }
 
-    /// The minimum rate, in bytes per second, at least 100,000. Default: the line's divided by 10,000, and at least 100,000.
-    /// The line divided by this is the number of sessions that can share it without a growing queue.
+    /// The minimum rate, in bytes per second, at least 100,000. Default: the line's rate divided by
+    /// 10,000, but at least 100,000. The line's rate divided by the minimum rate is the number of
+    /// sessions that can share the line without a growing queue.
     #[must_use]
     pub const fn min_rate(mut self, bytes_per_second: u64) -> Self {
         self.min_rate = Some(bytes_per_second);
         self
     }
 
-    /// `T_low` on this path, in nanoseconds.
+    /// `T_low` on this path, in ns.
     pub(super) fn low_nanos(&self, path: &Path, line: u64) -> u64 {
         let queue = u64::from(self.queue.max(2 * path.datagram));
         let low = self.low.unwrap_or_else(|| {
@@ -113,7 +120,7 @@ impl TimelyConfig {
         low.as_nanos() as u64
     }
 
-    /// The minimum rate on this line.
+    /// The minimum rate on a line of `line`, in bytes per second.
     pub(super) fn min(&self, line: u64) -> u64 {
         min_rate(self.min_rate, line)
     }
@@ -130,40 +137,41 @@ impl TimelyConfig {
     }
 }
 
-/// Swift's settings. Setters chain. Everything else follows from what sessions measure.
+/// Swift's settings. Setters chain. All other parameters follow from measurements of the sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct SwiftConfig {
     min_rate: Option<u64>,
 }
 
 impl SwiftConfig {
-    /// The defaults, which the setters name.
+    /// The default settings. Each setter documents its default.
     #[must_use]
     pub const fn new() -> Self {
         Self { min_rate: None }
     }
 
-    /// As [`TimelyConfig::min_rate`]. Default where the link's rate is unknown: 100,000.
+    /// As [`TimelyConfig::min_rate`]. Where the link's rate is unknown, the default is 100,000.
     #[must_use]
     pub const fn min_rate(mut self, bytes_per_second: u64) -> Self {
         self.min_rate = Some(bytes_per_second);
         self
     }
 
-    /// The minimum rate on this line.
+    /// The minimum rate on a line of `line`, in bytes per second.
     pub(super) fn min(&self, line: Option<u64>) -> u64 {
         min_rate(self.min_rate, line.unwrap_or(self.min_rate.unwrap_or(LEAST_RATE)))
     }
 }
 
-/// DCQCN's settings. Setters chain. The parameters of Zhu et al. (SIGCOMM'15, section 5) follow the line's rate.
+/// DCQCN's settings. Setters chain. The parameters of Zhu et al. (SIGCOMM'15, section 5) follow the
+/// line's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct DcqcnConfig {
     min_rate: Option<u64>,
 }
 
 impl DcqcnConfig {
-    /// The defaults, which the setters name.
+    /// The default settings. Each setter documents its default.
     #[must_use]
     pub const fn new() -> Self {
         Self { min_rate: None }
@@ -176,7 +184,7 @@ impl DcqcnConfig {
         self
     }
 
-    /// The minimum rate on this line.
+    /// The minimum rate on a line of `line`, in bytes per second.
     pub(super) fn min(&self, line: u64) -> u64 {
         min_rate(self.min_rate, line)
     }
@@ -187,12 +195,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_is_taken_at_its_bounds_and_refused_beyond_them() {
+    fn every_setting_is_accepted_at_its_bounds_and_refused_beyond_them() {
         let timely = TimelyConfig::new;
         let dcqcn = DcqcnConfig::new;
         let (nano, us, second) =
             (Duration::from_nanos(1), Duration::from_micros(1), Duration::from_secs(1));
-        let taken = [
+        let accepted = [
             CongestionControl::None,
             CongestionControl::default(),
             CongestionControl::Timely(timely().queue(1_000).low(us).min_rate(100_000)),
@@ -200,7 +208,7 @@ mod tests {
             CongestionControl::Dcqcn(dcqcn()),
             CongestionControl::Dcqcn(dcqcn().min_rate(100_000)),
         ];
-        for control in taken {
+        for control in accepted {
             assert_eq!(control.flaw(), None, "{control:?}");
         }
         let refused = [

@@ -1,4 +1,4 @@
-//! The interface of a controller.
+//! The interface of congestion controllers.
 
 use std::time::Duration;
 
@@ -7,44 +7,46 @@ use crate::time::Instant;
 /// The properties of a path that a controller depends on.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::protocol) struct Path {
-    /// The slowest link that is known, in bytes per second; `None` if none is.
+    /// The rate of the slowest known link, in bytes per second; `None` if no link's rate is known.
     pub(in crate::protocol) line_rate: Option<u64>,
-    /// The scatter of round trips without queues in the network, the path's own length included.
+    /// How far round trips scatter when no queue in the network delays packets. Includes the path's
+    /// own length.
     pub(in crate::protocol) noise: Duration,
-    /// The largest datagram, in bytes.
+    /// Size of the largest datagram, in bytes.
     pub(in crate::protocol) datagram: u32,
-    /// The handshake's round trip, in nanoseconds, if it is known.
+    /// The handshake's round trip, in ns; `None` if it was not measured.
     pub(in crate::protocol) round_trip: Option<u64>,
 }
 
-/// A packet was answered.
+/// One measured round trip: a packet and its answer.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::protocol) struct Sample {
     pub(in crate::protocol) now: Instant,
-    /// The packet and its answer took so many nanoseconds in all.
+    /// The whole round trip, in ns.
     pub(in crate::protocol) nanos: u64,
-    /// Of that so many nanoseconds at most were the hosts': the handler's time, and the time until the loop at either end looked
-    /// at its queue.
+    /// The hosts' part of `nanos`, as an upper bound, in ns: the handler's time, and the time until
+    /// the loop at either end read its queue.
     pub(in crate::protocol) waited: u64,
-    /// Packets of the session on their way.
+    /// Packets of the session in flight.
     pub(in crate::protocol) in_flight: u32,
-    /// The packet or its answer had the largest size: a slow link takes longer for it.
+    /// The packet or its answer had the largest size. A slow link needs longer to send it.
     pub(in crate::protocol) is_full: bool,
 }
 
-/// Round trips in a row with losses that count as congestion, though round trips are short.
+/// After losses in this number of consecutive round trips, the losses count as congestion even if
+/// round trips are short.
 pub(super) const LOSSY_TRIPS: u32 = 3;
 
-/// Turns feedback from the network into a rate. Time does not run backwards.
+/// Turns feedback from the network into a rate. Callers pass times that never decrease.
 pub(in crate::protocol) trait Controller {
-    /// A packet of `bytes` has left.
+    /// A packet of `bytes` was sent.
     fn on_sent(&mut self, now: Instant, bytes: u32);
-    /// A packet was answered.
+    /// A packet was answered after the round trip in `sample`.
     fn on_rtt(&mut self, sample: &Sample);
-    /// A switch has marked a reply, or the packet that it answers.
+    /// A switch marked a reply, or the packet that the reply answers.
     fn on_mark(&mut self, now: Instant);
-    /// A roll-back or a timeout with so many packets on their way: one counts as lost.
+    /// A roll-back or a timeout declared a packet lost, with `in_flight` packets in flight.
     fn on_loss(&mut self, now: Instant, in_flight: u32);
-    /// Bytes per second, from the minimum rate to the line's.
+    /// The rate in bytes per second, between the minimum and the line's rate.
     fn rate(&self) -> u64;
 }

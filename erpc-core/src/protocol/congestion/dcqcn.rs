@@ -1,77 +1,84 @@
 //! DCQCN (Zhu et al., SIGCOMM'15, section 3), the sender's side.
 //!
-//! Switches mark packets behind long queues, replies echo the marks, and the rate is cut at most once per period, by a half of
-//! `alpha`, which follows how many of the last periods had marks. Without marks the rate returns: five steps
-//! halve the distance to the target, the rate before the cut. Then the target grows by a step, and by larger ones when the byte
-//! counter agrees with the clock. No timers: missed steps apply on the next send or mark.
+//! Switches mark packets behind long queues, and replies echo the marks. A mark cuts the rate by
+//! half of `alpha`, at most once per period. `alpha` follows the fraction of recent periods that
+//! had marks. Without marks the rate returns: five steps halve the distance to the target, which is
+//! the rate before the cut. Then the target grows by a step, and by larger steps when the byte
+//! counter and the clock both have passed five steps. No timers: missed steps apply on the next
+//! send or mark.
 //!
-//! In the paper the receiver sends a notification at most every 50 us. Here every reply echoes, and the sender does the counting.
-//! A period is no shorter than the last round trip: behind a long queue replies come in bursts, one per round trip,
-//! and the rate would recover from each cut before the next marks arrive.
+//! In the paper the receiver sends a notification at most every 50 us. Here every reply echoes the
+//! mark, and the sender limits the cuts. A period is at least as long as the last round trip.
+//! Behind a long queue replies arrive in bursts, one burst per round trip. With shorter periods the
+//! rate would recover from each cut before the next marks arrive.
 
 use super::config::DcqcnConfig;
 use super::controller::{Controller, Sample};
 use crate::time::Instant;
 
-/// `F`: steps of recovery before the target grows.
+/// `F`: recovery steps before the target grows.
 const RECOVERY: u32 = 5;
-/// `R_HAI` in `R_AI`s.
+/// `R_HAI`, in units of `R_AI`.
 const HYPER: f64 = 10.0;
-/// Steps that apply at once after a silence, at most; a session that was silent for longer has to measure again.
+/// The most steps that apply together after a silence. A session that was silent for longer must
+/// measure again.
 const MAX_MISSED_STEPS: u64 = 64;
-/// From this part on the rate counts as the line's, which halving the distance would never reach.
+/// From this fraction of the line's rate on, the rate counts as the line's. Halving the distance
+/// would never reach it.
 const AT_LINE: f64 = 0.999;
-/// The byte counter: the rate takes a step after so many bytes without a mark, as in the paper.
+/// The byte counter: bytes without a cut after which the rate takes a step. The paper's value.
 const STEP_BYTES: u64 = 10_000_000;
-/// `R_AI` as a part of the line's rate: 40 Mb/s at 40 Gb/s, as in the paper. The queue beyond the marks grows with it and
-/// with the sessions that share the line.
+/// `R_AI` as a fraction of the line's rate: 1/1,000, that is 40 Mb/s at 40 Gb/s, as in the paper.
+/// The queue above the marking threshold grows with `R_AI` and with the number of sessions that
+/// share the line.
 const STEPS_PER_LINE: u64 = 1_000;
-/// The paper's period for 40 Gb/s, in nanoseconds.
+/// The paper's period for 40 Gb/s, in ns.
 const PERIOD: u64 = 55_000;
-/// The queue behind which switches mark, in bytes. A period is at least the time that the line takes for it.
+/// The queue length above which switches mark, in bytes. A period is at least the time that the
+/// line needs to drain it.
 const MARKED_QUEUE: u64 = 100_000;
 
-/// The least period on this line, in nanoseconds.
+/// The shortest period on this line, in ns.
 fn least_period(line: u64) -> u64 {
     (MARKED_QUEUE * 1_000_000_000 / line.max(1)).max(PERIOD)
 }
 
-/// `g`, the weight of one period in `alpha`: 1/256 for periods of 55 us, as in the paper, and in proportion more for
-/// longer ones, up to 1/64. So `alpha` forgets the first cuts, which are the deepest, in 14 ms, or in 64 periods where that
-/// is longer.
+/// `g`, the weight of one period in `alpha`: 1/256 for periods of 55 us, as in the paper, and
+/// proportionally more for longer periods, up to 1/64. `alpha` thus forgets the first, deepest cuts
+/// within 14 ms, or within 64 periods if that is longer.
 fn weight(line: u64) -> f64 {
     let periods = least_period(line) as f64 / PERIOD as f64;
     (periods / 256.0).clamp(1.0 / 256.0, 1.0 / 64.0)
 }
 
-/// One session's rate.
+/// One session's rate and the state that changes it. Rates are in bytes per second.
 #[derive(Clone, Debug)]
 pub(crate) struct Dcqcn {
     line: u64,
     min: f64,
     step: f64,
     g: f64,
-    /// In nanoseconds.
+    /// In ns.
     least_period: u64,
     last_rtt: u64,
     /// `R_C` in bytes per second.
     rate: u64,
-    /// `R_T`: the rate before the last cut, and where the rate goes.
+    /// `R_T`: the rate before the last cut, which the rate approaches.
     target: f64,
     alpha: f64,
     last_cut: Option<Instant>,
-    /// The last mark or step by time: the next step is a period later.
+    /// Time of the last mark or timed step. The next timed step is one period later.
     last_step: Instant,
-    /// Steps by time since the cut.
+    /// Timed steps since the cut.
     time_steps: u32,
-    /// Bytes since the cut or the last step by bytes.
+    /// Bytes sent since the cut or the last byte step.
     bytes: u64,
-    /// Steps by bytes since the cut.
+    /// Byte steps since the cut.
     byte_steps: u32,
 }
 
 impl Dcqcn {
-    /// At line.
+    /// A controller at line.
     pub(super) fn new(config: &DcqcnConfig, line: u64) -> Self {
         let line = line.max(1);
         Self {
@@ -107,7 +114,7 @@ impl Dcqcn {
         self.rate = if rate >= AT_LINE * line { self.line } else { rate.max(self.min) as u64 };
     }
 
-    /// One step up: recovery, additive increase or hyper increase.
+    /// Raises the rate by one step: recovery, additive increase or hyper increase.
     fn grow(&mut self) {
         let (first, last) =
             (self.time_steps.min(self.byte_steps), self.time_steps.max(self.byte_steps));
@@ -120,7 +127,7 @@ impl Dcqcn {
         self.set((self.rate as f64 + self.target) / 2.0);
     }
 
-    /// Takes the steps by time that are due.
+    /// Applies the timed steps that are due.
     fn catch_up(&mut self, now: Instant) {
         let period = self.period();
         let periods = now.nanos_since(self.last_step) / period;
@@ -175,7 +182,7 @@ impl Controller for Dcqcn {
         }
     }
 
-    /// Switches mark before queues overflow, so a loss without marks is random.
+    /// Ignores the loss. Switches mark before queues overflow, so a loss without marks is random.
     #[inline]
     fn on_loss(&mut self, _: Instant, _: u32) {}
 
@@ -189,7 +196,7 @@ impl Controller for Dcqcn {
 mod tests {
     use super::*;
 
-    /// 5 GB/s: the paper's 40 Gb/s, with steps of 5 MB/s, that is 40 Mb/s.
+    /// 5 GB/s: the paper's 40 Gb/s, with steps of 5 MB/s (40 Mb/s).
     const LINE: u64 = 5_000_000_000;
     const STEP: u64 = 5_000_000;
     const PERIOD: u64 = 55_000;
@@ -213,24 +220,24 @@ mod tests {
         dcqcn
     }
 
-    /// Sends a packet at the end of each of these periods.
+    /// Sends a packet at the end of each of `periods`.
     fn send(dcqcn: &mut Dcqcn, periods: impl IntoIterator<Item = u64>) {
         periods.into_iter().for_each(|period| dcqcn.on_sent(after(period), PACKET));
     }
 
     #[test]
-    fn a_mark_cuts_by_half_of_alpha_and_the_next_ones_count_a_period_later() {
+    fn a_mark_cuts_by_half_of_alpha_and_further_marks_count_after_a_period() {
         let mut dcqcn = marked();
         assert_eq!(dcqcn.rate(), LINE / 2, "alpha is 1");
         (0..100).for_each(|_| dcqcn.on_mark(after(0).plus_nanos(PERIOD - 1)));
         assert_eq!(dcqcn.rate(), LINE / 2);
         dcqcn.on_mark(after(1));
-        assert_eq!(dcqcn.rate(), LINE / 4, "the rate has not grown meanwhile");
+        assert_eq!(dcqcn.rate(), LINE / 4, "the rate has not grown since the first cut");
     }
 
-    /// As behind a long queue, where the replies to a burst come as a burst.
+    /// The situation behind a long queue: replies to a burst arrive as a burst.
     #[test]
-    fn marks_in_bursts_a_long_round_trip_apart_cut_each_time_for_good() {
+    fn bursts_of_marks_a_long_round_trip_apart_cut_the_rate_permanently() {
         let mut dcqcn = marked();
         dcqcn.on_rtt(&sample(20 * PERIOD));
         for burst in 1..=3 {
@@ -241,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn alpha_follows_how_many_of_the_last_periods_had_marks() {
+    fn alpha_follows_the_fraction_of_recent_periods_with_marks() {
         let mut dcqcn = marked();
         assert!((dcqcn.alpha - 1.0).abs() < 1e-9);
         dcqcn.on_mark(after(257));
@@ -250,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_halves_the_distance_four_times_then_the_target_grows_by_r_ai() {
+    fn recovery_halves_the_distance_and_then_the_target_grows_by_r_ai() {
         let mut dcqcn = marked();
         let mut distance = LINE / 2;
         for period in 1..=4 {
@@ -264,10 +271,10 @@ mod tests {
     }
 
     #[test]
-    fn when_bytes_and_time_agree_the_target_grows_by_r_hai() {
+    fn when_byte_steps_and_timed_steps_exceed_five_the_target_grows_by_r_hai() {
         let mut dcqcn = Dcqcn { target: LINE as f64 / 4.0, rate: LINE / 4, ..marked() };
         (0..5).for_each(|_| dcqcn.on_sent(after(0), 10_000_000));
-        assert_eq!(dcqcn.target as u64, LINE / 4 + STEP, "the fifth round of bytes alone");
+        assert_eq!(dcqcn.target as u64, LINE / 4 + STEP, "five byte steps alone add R_AI");
         dcqcn.on_sent(after(0), 10_000_000);
         send(&mut dcqcn, [5]);
         assert_eq!(dcqcn.target as u64, LINE / 4 + 7 * STEP);
@@ -285,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn without_marks_the_rate_is_back_at_line_and_with_nothing_else_it_stays_at_the_minimum() {
+    fn without_marks_the_rate_returns_to_line_and_with_marks_only_it_nears_the_minimum() {
         let mut dcqcn = marked();
         send(&mut dcqcn, 1..20);
         assert!(dcqcn.is_at_line());

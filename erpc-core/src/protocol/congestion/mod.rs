@@ -1,17 +1,19 @@
 //! The rate at which a session sends.
 //!
-//! A client session takes its rate from its [`Controller`] and spaces its packets by it, requests as well as the requests
-//! for response that pull the server's packets. The controller's inputs are round trips, marks and losses.
+//! Each client session has a [`Controller`], which turns round trips, ECN marks and losses into a
+//! rate. The session spaces its packets by this rate: requests, and also the requests for response
+//! that pull the server's packets.
 //!
-//! | | input | source |
+//! | controller | input | source |
 //! |---|---|---|
 //! | none | | |
 //! | [`Timely`](timely::Timely) | round trips | Mittal et al., SIGCOMM'15; Zhu et al., CoNEXT'16 |
 //! | [`Swift`](swift::Swift) | round trips | Kumar et al., SIGCOMM'20 |
-//! | [`Dcqcn`](dcqcn::Dcqcn) | marks of switches (ECN) | Zhu et al., SIGCOMM'15 |
+//! | [`Dcqcn`](dcqcn::Dcqcn) | ECN marks of switches | Zhu et al., SIGCOMM'15 |
 //!
-//! Most sessions are never congested (thesis 6.4.2.2): they are [at line](Congestion::is_at_line), need no
-//! wheel, and their round trips are [calm](Congestion::is_calm), a check of two comparisons.
+//! Most sessions are never congested (thesis 6.4.2.2). They are [at line](Congestion::is_at_line)
+//! and need no pacing wheel. Their round trips are [calm](Congestion::is_calm): a cheap check shows
+//! that a sample changes nothing, and the controller is not called.
 
 #[cfg(test)]
 mod bottleneck;

@@ -1,4 +1,4 @@
-//! The controller of a session, whichever was chosen.
+//! The controller of a session: dispatch to the configured algorithm.
 
 use super::config::CongestionControl;
 use super::controller::{Controller, Path, Sample};
@@ -7,7 +7,7 @@ use super::swift::Swift;
 use super::timely::Timely;
 use crate::time::Instant;
 
-/// One session's controller.
+/// One session's controller. An enum, so that calls are direct.
 #[derive(Clone, Debug)]
 pub(in crate::protocol) enum Congestion {
     None,
@@ -29,8 +29,8 @@ macro_rules! controller {
 }
 
 impl Congestion {
-    /// The controller of this choice, at line. Timely and DCQCN need the line's rate: where it is unknown, they control
-    /// nothing.
+    /// The configured controller, at line. Timely and DCQCN need the line's rate; where it is
+    /// unknown, the result is [`Self::None`].
     pub(in crate::protocol) fn new(control: &CongestionControl, path: &Path) -> Self {
         match (control, path.line_rate) {
             (CongestionControl::None, _) => Self::None,
@@ -43,7 +43,7 @@ impl Congestion {
         }
     }
 
-    /// Packets of the session that may be on their way, `u16::MAX` for no limit.
+    /// The most packets of the session that may be in flight; `u16::MAX` for no limit.
     #[inline]
     pub(in crate::protocol) fn window(&self) -> u16 {
         match self {
@@ -52,7 +52,7 @@ impl Congestion {
         }
     }
 
-    /// Whether packets need not be spaced.
+    /// Whether the session sends at the full rate of the line, so that packets need no spacing.
     #[inline]
     pub(in crate::protocol) fn is_at_line(&self) -> bool {
         match self {
@@ -63,7 +63,7 @@ impl Congestion {
         }
     }
 
-    /// The session has nothing on its way and begins to send.
+    /// The session, with nothing in flight, begins to send.
     #[inline]
     pub(in crate::protocol) fn on_begin(&mut self, now: Instant) {
         if let Self::Swift(swift) = self {
@@ -71,14 +71,14 @@ impl Congestion {
         }
     }
 
-    /// Full packets have so many bytes from now on.
+    /// Sets the size of full packets, in bytes.
     pub(in crate::protocol) fn set_datagram(&mut self, bytes: u32) {
         if let Self::Swift(swift) = self {
             swift.set_datagram(bytes);
         }
     }
 
-    /// Whether a sample would change nothing, and [`Controller::on_rtt`] need not be called.
+    /// Whether the sample would change nothing, so that [`Controller::on_rtt`] need not be called.
     #[inline]
     pub(in crate::protocol) fn is_calm(&self, sample: &Sample) -> bool {
         let network = sample.nanos.saturating_sub(sample.waited);

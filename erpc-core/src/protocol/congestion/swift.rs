@@ -1,40 +1,72 @@
 //! Swift (Kumar et al., SIGCOMM'20), for paths from a rack to a continent.
 //!
-//! Each session has a *window*, in packets, and compares the queueing delay with a target once per round trip. Below the
-//! target the window grows, above it the window shrinks by the excess (section 3.2). A window below one packet is a rate:
-//! packets are spaced (section 3.5). Delays of hosts are not delays of the network (section 3.3): what the loops at both
-//! ends tell of themselves is taken out before a sample comes here, and the least sample of a round trip counts.
+//! # Algorithm
 //!
-//! What differs from the paper, whose network is one datacenter that it knows:
+//! A session has a *window*, in packets. It compares the queueing delay with a target once per
+//! round trip. Below the target the window grows; above it the window shrinks (section 3.2).
 //!
-//! * **The length of the path is measured**: the least round trip, from the handshake on. The target is a queueing delay on
-//!   top of it, so no parameter speaks of hops. A session that joins a standing queue measures too much. Therefore a session
-//!   that gets its first window *dips*: for a round trip it sends an eighth, so that its own part of the queue drains and it
-//!   measures the rest of the path (as BBR's ProbeRTT does). And cuts of six packets or more go below the target, to where the
-//!   queue is empty: all sessions see the same queue, so they cut at about the same time, and each sees the path empty once
-//!   per cycle.
-//! * **The target follows the session's rate**, not its window: it grows with the logarithm of the time between its packets.
-//!   A session with less than its share has a longer target, so a session with more cuts first, also if their round trips
-//!   differ. Above 3 ms targets scale with the path.
-//! * **Growth scales with the square root of the window** (a binomial algorithm, Bansal and Balakrishnan, INFOCOM'01), and
-//!   doubles from round trip to round trip while there is no queue: a fixed step is too large for hundreds of sessions and
-//!   too small for a thousand packets. Below five packets, where that would be a large part of the window, growth is a part of
-//!   the window and *cuts* scale with the root instead: windows come together as they do above, in smaller steps.
-//! * **A host that stands still is forgiven.** It looks like a queue far above the target, which is gone a round trip later.
-//!   The window then goes back half the way in each round trip, until it sees a queue again.
-//! * **The link's rate need not be known.** A session is *free* until it first sees a queue: its credits are its only limit.
+//! 1. **Sample.** The answer to a packet gives a round trip. The queueing delay is the round trip,
+//!    minus the time that the hosts report as their own (section 3.3), minus the length of the
+//!    path.
+//! 2. **Epoch.** An epoch lasts at least one round trip and a few samples ([`SAMPLES`],
+//!    [`NOISY_SAMPLES`]). Only packets that were sent in the epoch count. The least queueing delay
+//!    of the epoch decides.
+//! 3. **Decision.** At the end of an epoch the window grows or is cut. After [`LONGER_AFTER`] cuts
+//!    in a row that did not shorten the queue, the queue counts as a part of the path.
+//! 4. **Rate.** The session spaces its packets by window / round trip. A window below one packet is
+//!    only a rate (section 3.5).
 //!
-//! A queue that stays when the window shrinks is not the session's: the path has become longer, something else fills it, or the
-//! hosts take longer than in their best moment. After four cuts in a row it counts as a part of the path.
+//! ```text
+//! target   (6 us + 2 us * log2(time between packets / 100 ns), at most 24 us) * stretch + jitter
+//! growth   window += 0.125 * sqrt(window), but at least 0.5 % and at most 5.6 % of the window
+//! cut      window *= 1 - min(queueing delay / round trip, 0.5) * min(sqrt(window / 6), 1)
+//! ```
+//!
+//! A new session is *free*: it has no window, and its credits are its only limit. The first queue
+//! gives it a window. A session is free again after a pause, or when it did not use its window for
+//! long.
+//!
+//! # Differences from the paper
+//!
+//! The paper's network is a single datacenter whose properties are known. Here they are not, so:
+//!
+//! * **The length of the path is measured.** It is the least round trip, from the handshake on. The
+//!   target is a queueing delay on top of it, so no parameter depends on the number of hops. A
+//!   session that joins a standing queue measures too long a path. Two rules correct this. First, a
+//!   session that gets its first window *dips*: for a round trip it sends an eighth, so that its
+//!   own part of the queue drains and it measures the rest of the path (as BBR's ProbeRTT does).
+//!   Second, cuts of windows of six packets or more go below the target, to where the queue is
+//!   empty. All sessions see the same queue, so they cut at about the same time, and each sees the
+//!   path empty once per cycle.
+//! * **The target follows the session's rate**, not its window: it grows with the logarithm of the
+//!   time between packets. A session below its share has a longer target, so sessions above their
+//!   share are cut first, even if round trips differ. On paths longer than 3 ms targets scale with
+//!   the path.
+//! * **Growth scales with the square root of the window** (a binomial algorithm, Bansal and
+//!   Balakrishnan, INFOCOM'01). A fixed step would be too large for hundreds of sessions and too
+//!   small for a thousand packets. After [`HYPER_AFTER`] round trips without a queue, growth
+//!   doubles in each round trip. Below five packets the root would be a large part of the window,
+//!   so growth is a fixed part of the window and *cuts* scale with the root instead. Windows
+//!   converge as they do above five packets, in smaller steps.
+//! * **A stall of a host has no lasting effect.** It looks like a queue far above the target that
+//!   is gone a round trip later. The window then recovers half of the loss in each round trip,
+//!   until the session sees a queue again. If it sees none until the window is back, the cut was a
+//!   false alarm, and growth doubles in each round trip.
+//! * **The link's rate may be unknown.** Free sessions do not need it.
+//!
+//! A queue that stays when the window shrinks is not caused by the session: the path has become
+//! longer, other traffic fills the queue, or the hosts are slower than in their best moment. After
+//! four cuts in a row it counts as a part of the path.
 
 use super::config::SwiftConfig;
 use super::controller::{Controller, LOSSY_TRIPS, Path, Sample};
 use crate::mutants::mutant;
 use crate::time::Instant;
 
-/// The target of a session that sends a packet every 100 ns, in nanoseconds.
+/// The target of a session that sends a packet every [`TARGET_GAP`], in ns.
 const TARGET: f64 = 6_000.0;
-/// What doubling the time between packets adds to it, and what the target is at most, in nanoseconds.
+/// What each doubling of the time between packets adds to the target, and the largest target, in
+/// ns.
 const TARGET_PER_DOUBLING: f64 = 2_000.0;
 const MOST_TARGET: f64 = 24_000.0;
 /// On a link of a known rate, the largest target is shorter by this part of a packet's transmission
@@ -44,126 +76,137 @@ const MOST_TARGET: f64 = 24_000.0;
 const PACKET_PART: f64 = 0.8;
 const LEAST_MOST_TARGET: f64 = 16_000.0;
 const PATH_PART: f64 = 0.07;
-/// The time between packets to which [`TARGET`] belongs, in nanoseconds.
+/// The time between packets to which [`TARGET`] belongs, in ns.
 const TARGET_GAP: f64 = 100.0;
-/// Round trips above this, in nanoseconds, lengthen all targets in proportion.
+/// Paths longer than this, in ns, lengthen all targets in proportion.
 const SHORT_PATH: f64 = 3_000_000.0;
-/// What part of the transport's noise the target allows for at least: most of it is taken out with the hosts' own delays, and
-/// the least of several samples counts.
+/// The target always includes this part of the transport's noise. Most of the noise is subtracted
+/// with the hosts' own delays, and the least of several samples counts.
 const NOISE_PART: f64 = 0.05;
-/// The target allows for so many times the jitter, up to the transport's noise, and up to so many nanoseconds. Jitter is by how
-/// much queueing delays differ from one decision to the next: a queue of the session's own making grows slowly.
+/// The target includes this multiple of the jitter, limited by the transport's noise and by
+/// [`MOST_JITTER`] ns. Jitter is the change of the queueing delay from one decision to the next. A
+/// queue of the session's own making grows slowly and adds little to it.
 const JITTERS: f64 = 2.0;
 const MOST_JITTER: f64 = 50_000.0;
-/// What a decision adds to the mean jitter, as a part.
+/// Weight of one decision in the mean jitter.
 const JITTER_PART: f64 = 0.125;
-/// Samples that a decision needs, besides a round trip; and where the transport's noise is larger than any target.
+/// Samples that a decision needs, besides a round trip. The second value applies where the
+/// transport's noise is larger than any target.
 const SAMPLES: u32 = 2;
 const NOISY_SAMPLES: u32 = 8;
-/// A window below which half of them will do: the next packet is ten round trips away.
+/// Below this window, in packets, a decision needs half as many samples: packets are at least ten
+/// round trips apart.
 const RARE: f64 = 0.1;
-/// Growth per round trip: so many packets times the root of the window, in packets.
+/// Growth per round trip: this many packets times the square root of the window in packets.
 const STEP: f64 = 0.125;
-/// And at least and at most these parts of the window.
+/// The least and the largest growth per round trip, as a part of the window.
 const LEAST_STEP: f64 = 0.005;
 const MOST_STEP: f64 = 0.056;
-/// A window below so many packets shrinks by a smaller part, in proportion to its root, unless the queue is [`FAR`] times the
-/// target: where sessions have few packets each, one packet more or less in the queue would move all of them far. And the
-/// session with more shrinks by more.
+/// A window below [`GENTLE`] packets shrinks by a smaller part, in proportion to its square root,
+/// unless the queue is longer than [`FAR`] times the target. Where sessions have few packets each,
+/// one packet more or less in the queue would change all windows much. The root also makes the
+/// larger of two windows shrink by the larger part.
 const GENTLE: f64 = 6.0;
 const FAR: f64 = 4.0;
-/// A window below so many packets is narrow: any change of rate is seen many round trips later. The delay that its rate follows is
-/// smoothed.
+/// Below this window, in packets, a change of rate shows only many round trips later. The queueing
+/// delay that enters the rate is therefore smoothed with weight [`SMOOTHING`].
 const NARROW: f64 = 0.35;
 const SMOOTHING: f64 = 0.1;
-/// Round trips without a cut after which growth doubles each time, and the largest growth, as a part of the window.
+/// After this many decisions without a cut, growth doubles with each decision, up to
+/// [`MOST_GROWTH`] of the window.
 const HYPER_AFTER: u32 = 16;
 const MOST_GROWTH: f64 = 0.25;
-/// What a cut takes of a window at most (`max_mdf` in section 3.2).
+/// The largest cut, as a part of the window (`max_mdf` in section 3.2).
 const MOST_CUT: f64 = 0.5;
-/// What is left of the packets of a free session while it dips.
+/// The window during a dip, as a part of the free session's packets.
 const DIP: f64 = 0.125;
-/// Round trips without a queue after which a window that a queue [`FAR`] above the target has cut goes back to what it was:
-/// half the way each time, until this part is missing.
+/// Recovery from a cut by a queue longer than [`FAR`] times the target, such as a host's stall.
+/// After [`BACK_AFTER`] decisions without a queue, the window recovers half of the loss with each
+/// decision, until only [`NEARLY`] of the old window is missing.
 const BACK_AFTER: u32 = 1;
 const NEARLY: f64 = 0.1;
-/// After so many cuts in a row a queue that has kept this part of its length is not the session's: it counts as a part of the
-/// path.
+/// If, after [`LONGER_AFTER`] cuts in a row, the queue is still longer than [`STAYS`] of its first
+/// length, it is not the session's queue. It counts as a part of the path.
 const LONGER_AFTER: u32 = 4;
 const STAYS: f64 = 0.7;
-/// What is left of a window after losses, and the window from which on losses without a queue change nothing: fewer packets
-/// would not be lost less.
+/// A loss that counts multiplies the window by [`LEFT_AFTER_LOSSES`]. Windows up to [`LEAST_LOSSY`]
+/// packets ignore losses without a queue: with fewer packets in flight, no fewer would be lost.
 const LEFT_AFTER_LOSSES: f64 = 0.7;
 const LEAST_LOSSY: f64 = 4.0;
-/// A window of so many packets or more limits by itself, and packets are spaced a little closer than it says.
+/// A window of [`WIDE`] packets or more limits by itself, so packets are spaced [`SPACING`] times
+/// closer than the window demands.
 const WIDE: f64 = 8.0;
 const SPACING: f64 = 1.25;
-/// A session that has had nothing on its way for so many round trips, or packets if these are rarer, is free again.
+/// A session is free again after a pause of this many round trips, or of this many packet intervals
+/// if these are longer.
 const IDLE: f64 = 16.0;
-/// A session whose window was so many times what it had on its way, for [`HYPER_AFTER`] round trips, is free again.
+/// A session is free again if, after more than [`HYPER_AFTER`] decisions in a row without a queue,
+/// its window is at least this multiple of its packets in flight.
 const UNUSED: f64 = 2.0;
 
-/// Links that a packet crosses, as slow as the slowest that is known. A session whose first large packets met a queue does not
-/// take it for the time that they need for being large.
+/// The assumed number of links on a path, all as slow as the slowest known one. It bounds how much
+/// longer full packets may take because of their size. A session whose first full packets meet a
+/// queue thus does not mistake the queue for transmission time.
 const LINKS: f64 = 4.0;
-/// No path counts as longer, in nanoseconds; nothing was measured yet.
+/// The longest path, in ns. Also the initial value: nothing was measured yet.
 const LONGEST_PATH: u64 = 4_000_000_000;
 
-/// One session's window.
+/// One session's window and what it has measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Swift {
-    /// Bytes of a packet on its way.
+    /// Size of a full packet, in bytes.
     datagram: f64,
-    /// Of the link to the network, bytes per second, if it is known.
+    /// Rate of the slowest known link, in bytes per second, if it is known.
     line: Option<f64>,
-    /// In bytes per second.
+    /// The minimum rate, in bytes per second.
     min_rate: f64,
-    /// The transport's, in nanoseconds.
+    /// The transport's scatter of round trips, in ns.
     noise: f64,
-    /// The mean change of the queueing delay from one decision to the next, in nanoseconds, and the last delay.
+    /// The mean change of the queueing delay between decisions, and the last delay, in ns.
     jitter: f64,
     last_queue: u64,
-    /// The path's length: the least round trip of any packet, and of the largest ones, in nanoseconds.
+    /// The path's length: the least round trip of any packet, and of full packets, in ns.
     base: u64,
     full_base: u64,
-    /// By how much the latter is longer at most.
+    /// The most by which `full_base` exceeds `base`, in ns.
     most_longer: u64,
-    /// No target is exceeded by less than this, in nanoseconds.
+    /// A round trip below this exceeds no target, in ns.
     calm: u64,
-    /// In packets; `None` while the session is free.
+    /// The window in packets; `None` while the session is free.
     window: Option<f64>,
-    /// The least queueing delay of the last epoch, in nanoseconds.
+    /// The least queueing delay of the last epoch, in ns; smoothed for narrow windows.
     queue: u64,
-    /// Since the last decision: what was sent before does not count.
+    /// The current epoch. Packets sent before its start do not count.
     epoch: Epoch,
-    /// The window before a cut that a queue far above the target made. It may have been a host that stood still.
+    /// The window before a cut by a queue far above the target, in packets. The queue may have been
+    /// a host's stall, so the window may return to this value.
     before: Option<f64>,
-    /// The window after a dip, while the session dips.
+    /// The window to use after the dip, in packets; `None` unless the session dips.
     dip: Option<f64>,
-    /// The most packets on their way in the last epoch.
+    /// The most packets in flight in the last epoch.
     last_used: f64,
-    /// Decisions in a row that found no queue, or one.
+    /// Consecutive decisions without a queue, and consecutive cuts.
     calm_trips: u32,
     cuts: u32,
-    /// The queue before the first of these cuts, in nanoseconds.
+    /// The queueing delay at the first of these cuts, in ns.
     first_queue: u64,
-    /// The last decision found a queue, and no loss has counted since.
+    /// The last decision found a queue, and no loss has counted since then.
     is_queued: bool,
-    /// The last answer that was looked at.
+    /// Time of the last sample that was not calm.
     last_rtt: Instant,
-    /// When a loss last counted, and round trips in a row that had one.
+    /// Time of the last loss that was considered, and consecutive round trips with losses.
     last_loss: Instant,
     lossy_trips: u32,
 }
 
-/// What was seen since the last decision.
+/// Samples since the last decision.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     since: Instant,
     samples: u32,
-    /// The least queueing delay, in nanoseconds.
+    /// The least queueing delay, in ns; `u64::MAX` without samples.
     queue: u64,
-    /// The most packets on their way.
+    /// The most packets in flight.
     in_flight: u32,
 }
 
@@ -174,7 +217,7 @@ impl Epoch {
 }
 
 impl Swift {
-    /// Free.
+    /// A free session.
     pub(super) fn new(config: &SwiftConfig, path: &Path) -> Self {
         let line = path.line_rate.map(|line| line.max(1) as f64);
         let mut swift = Self {
@@ -213,7 +256,7 @@ impl Swift {
         self.calm = self.base + (TARGET * self.stretch() + self.noise * NOISE_PART) as u64;
     }
 
-    /// Full packets have so many bytes from now on. Their shortest round trip is measured anew.
+    /// Sets the size of full packets, in bytes. Their least round trip is measured anew.
     pub(super) fn set_datagram(&mut self, bytes: u32) {
         self.datagram = f64::from(bytes.max(1));
         let most_longer = |packet| (LINKS * packet) as u64;
@@ -234,7 +277,7 @@ impl Swift {
         })
     }
 
-    /// By how much the path's length multiplies targets.
+    /// The factor by which a long path lengthens targets.
     fn stretch(&self) -> f64 {
         (self.base as f64 / SHORT_PATH).max(1.0)
     }
@@ -244,14 +287,15 @@ impl Swift {
         self.window.is_none()
     }
 
-    /// Without a limit, and without a queue that any target would be exceeded by, a round trip changes nothing.
+    /// Whether a round trip changes nothing: the session is free, the sample is no new least round
+    /// trip, its network part exceeds no target, and no earlier sample of the epoch did.
     #[inline]
     pub(super) fn is_calm(&self, nanos: u64, network: u64, is_full: bool) -> bool {
         let shortest = if is_full { self.full_base } else { self.base };
-        self.window.is_none() && nanos >= shortest && network < self.calm
+        self.window.is_none() && self.epoch.samples == 0 && nanos >= shortest && network < self.calm
     }
 
-    /// Packets that may be on their way, `u16::MAX` for no limit.
+    /// The most packets that may be in flight; `u16::MAX` for no limit.
     #[inline]
     pub(super) fn window(&self) -> u16 {
         self.window.map_or(u16::MAX, |window| {
@@ -259,7 +303,7 @@ impl Swift {
         })
     }
 
-    /// The transport's noise is larger than any target.
+    /// Whether the transport's noise is larger than any target.
     fn is_noisy(&self) -> bool {
         self.noise > MOST_TARGET
     }
@@ -269,13 +313,15 @@ impl Swift {
         if self.is_noisy() { NOISY_SAMPLES } else { SAMPLES }
     }
 
-    /// Packets that may be on their way however small the window is: their rate is what limits. With one only, a session that
-    /// waits for a timeout would do nothing else.
+    /// The fewest packets that may be in flight, however small the window is; the rate still limits
+    /// them. Over a noisy transport one packet is not enough: a lost packet would stop the session
+    /// until its timeout.
     fn least(&self) -> f64 {
         if self.is_noisy() { LEAST_LOSSY } else { 1.0 }
     }
 
-    /// The target's queueing delay for a session with so many packets per round trip, in nanoseconds.
+    /// The target of a session that sends `packets` per round trip of `trip` ns, as a queueing
+    /// delay in ns.
     fn target(&self, packets: f64, trip: f64) -> f64 {
         let gap = trip / packets.max(1e-6);
         let doublings = (gap / TARGET_GAP).max(1.0).log2();
@@ -290,13 +336,14 @@ impl Swift {
         self.window = Some(packets.max(least).min(f64::from(u16::MAX)));
     }
 
-    /// The round trip of the largest packets behind a queue of so many nanoseconds.
+    /// The round trip of full packets behind a queue of `queue` ns.
     fn trip(&self, queue: u64) -> u64 {
         let base = if self.full_base == LONGEST_PATH { self.base } else { self.full_base };
         base + queue
     }
 
-    /// The session has nothing on its way and begins to send. After a while, what it knows of the path's queue is no longer true.
+    /// The session, with nothing in flight, begins to send. After a long pause its knowledge of the
+    /// queue is outdated, so it is free again.
     #[inline]
     pub(super) fn on_begin(&mut self, now: Instant) {
         let Some(window) = self.window else { return };
@@ -310,7 +357,7 @@ impl Swift {
         }
     }
 
-    /// A round trip has passed.
+    /// Ends the epoch: grows or cuts the window, ends a dip, or lengthens the path.
     fn decide(&mut self, now: Instant) {
         let Epoch { since, queue, in_flight, .. } = self.epoch;
         self.epoch = Epoch::at(now);
@@ -319,7 +366,8 @@ impl Swift {
             self.last_used = window;
             return;
         }
-        // An epoch with few packets on their way, as after a dip or an absence, does not show that the window is not used.
+        // Use the larger of two epochs: one epoch with few packets in flight, as after a dip or a
+        // stall, does not show that the window is unused.
         let used = f64::from(in_flight.max(1));
         let used = std::mem::replace(&mut self.last_used, used).max(used);
         let packets = self.window.unwrap_or(used);
@@ -349,7 +397,7 @@ impl Swift {
             let is_far = queue as f64 > FAR * target;
             self.before = is_far.then_some(packets);
             let gentle = if is_far { 1.0 } else { (packets / GENTLE).sqrt().min(1.0) };
-            // To where the queue is empty.
+            // Down to the window that leaves the queue empty.
             let cut = (queue as f64 / trip).min(MOST_CUT) * gentle;
             let window = packets.min(used) * (1.0 - cut);
             if self.window.is_none() {
@@ -361,8 +409,9 @@ impl Swift {
         }
     }
 
-    /// There was no queue to speak of, with so many packets on their way, for so many round trips. Few samples come in a small
-    /// window, so that decisions are several round trips apart.
+    /// Grows the window, or frees the session, after an epoch without a queue. `used` is the number
+    /// of packets in flight. `trips` is the epoch's length in round trips: with few samples per
+    /// round trip, an epoch lasts several.
     fn grow(&mut self, used: f64, trips: f64) {
         self.cuts = 0;
         self.calm_trips += 1;
@@ -371,12 +420,12 @@ impl Swift {
             && self.calm_trips >= BACK_AFTER
         {
             let way = before - window;
-            if way > before * NEARLY {
-                self.before = Some(before);
-            } else {
-                // The queue that was seen was not the path's limit.
+            if way <= before * NEARLY {
+                // The queue that caused the cut was not the path's limit.
                 self.before = None;
-                self.calm_trips = self.calm_trips.max(HYPER_AFTER);
+                if window < UNUSED * used {
+                    self.calm_trips = self.calm_trips.max(HYPER_AFTER);
+                }
             }
             self.set(window + (way / 2.0).max(0.0));
         } else if window >= UNUSED * used {
@@ -391,8 +440,8 @@ impl Swift {
         }
     }
 
-    /// The queue that stays counts as a part of the path. It may be a slow link between faster ones, that is, a part for large
-    /// packets only.
+    /// Adds a standing queue to the path. The cause may be a slow link between faster ones, which
+    /// delays only full packets. A later small packet then shortens `base` but not `full_base`.
     fn lengthen(&mut self, queue: u64) {
         self.queue = 0;
         self.most_longer = self.most_longer.saturating_add(queue);
@@ -437,8 +486,9 @@ impl Controller for Swift {
     #[inline]
     fn on_mark(&mut self, _: Instant) {}
 
-    /// A loss behind a queue costs a part of the window, once per decision. A loss without one may be chance; losses in
-    /// several round trips one after the other are congestion that round trips do not show.
+    /// A loss behind a queue cuts the window, at most once per decision. A loss without a queue may
+    /// be random. Losses in several consecutive round trips are congestion that round trips do not
+    /// show.
     fn on_loss(&mut self, now: Instant, in_flight: u32) {
         let trip = self.trip(self.queue);
         let since = now.nanos_since(self.last_loss);
@@ -458,7 +508,7 @@ impl Controller for Swift {
         }
     }
 
-    /// What the window is per round trip.
+    /// The window divided by the round trip, in bytes per second.
     fn rate(&self) -> u64 {
         let Some(window) = self.window else {
             return self.line.map_or(u64::MAX, |line| line as u64);
@@ -478,7 +528,7 @@ mod tests {
     const US: u64 = 1_000;
     const BASE: u64 = 100 * US;
 
-    /// A session over a path of 100 us, whose link it does not know.
+    /// A session over a path of 100 us. The link's rate is unknown.
     fn swift() -> Swift {
         let path = Path {
             line_rate: None,
@@ -489,7 +539,7 @@ mod tests {
         Swift::new(&SwiftConfig::new(), &path)
     }
 
-    /// A second's worth of time before the first sample.
+    /// A clock that starts at one second.
     struct Clock(Instant);
 
     impl Clock {
@@ -497,7 +547,8 @@ mod tests {
             Self(Instant::from_nanos(1_000_000_000))
         }
 
-        /// A round trip of `nanos`, of which `waited` were the hosts', with so many packets on their way: two samples of it.
+        /// Two samples of a round trip of `nanos`, of which `waited` were spent at the hosts, with
+        /// `in_flight` packets in flight.
         fn trip(&mut self, swift: &mut Swift, nanos: u64, waited: u64, in_flight: u32) {
             self.0 = self.0.plus_nanos(nanos);
             for _ in 0..SAMPLES {
@@ -513,7 +564,7 @@ mod tests {
         }
     }
 
-    /// A session that dips and has a window of 32 packets next, and the clock.
+    /// A session that dips and then gets a window of 32 packets, and the clock.
     fn dipping() -> (Swift, Clock) {
         let (mut swift, mut clock) = (swift(), Clock::new());
         clock.trip(&mut swift, BASE, 0, 40);
@@ -523,21 +574,21 @@ mod tests {
         (swift, clock)
     }
 
-    /// A session whose window has just become 32 packets, and the clock.
+    /// A session whose window was just set to 32 packets, and the clock.
     fn cut() -> (Swift, Clock) {
         let (mut swift, mut clock) = dipping();
         clock.trip(&mut swift, BASE, 0, 5);
         (swift, clock)
     }
 
-    /// Sessions fill the link before this one joins: it has never seen the path without a queue of 50 us. In its dip the queue
-    /// drains.
+    /// Other sessions fill the link before this one joins, so it has never seen the path without a
+    /// queue of 50 us. The queue drains during its dip.
     #[test]
     fn a_session_dips_before_its_first_window_and_measures_the_path() {
         let (mut swift, mut clock) = (swift(), Clock::new());
         swift.set_base(BASE + 50 * US);
         clock.trip(&mut swift, BASE + 50 * US, 0, 40);
-        clock.trips(&mut swift, 2, BASE + 100 * US, 40);
+        clock.trip(&mut swift, BASE + 100 * US, 0, 40);
         assert_eq!(swift.window(), 5, "an eighth");
         clock.trip(&mut swift, BASE, 0, 5);
         assert_eq!(
@@ -549,7 +600,7 @@ mod tests {
         let left = swift.window.expect("it has a window");
         assert!(
             (left - 20.0).abs() < 1e-3,
-            "30 in 150 us are 20 in 100 us, though 5 were on their way"
+            "30 in 150 us are 20 in 100 us, though 5 were in flight"
         );
     }
 
@@ -561,19 +612,19 @@ mod tests {
         assert_eq!(swift.window(), 23, "0.7 of 32");
     }
 
-    /// A cut's measure is what the session has on its way. A host that stood still had little.
+    /// A cut starts from the packets in flight. After a host's stall, few packets are in flight.
     #[test]
-    fn an_epoch_with_few_packets_on_their_way_does_not_cost_a_window_that_was_used() {
+    fn a_cut_starts_from_the_most_packets_in_flight_of_two_epochs() {
         let (mut swift, mut clock) = cut();
         clock.trip(&mut swift, BASE, 0, 32);
         clock.trip(&mut swift, BASE + 30 * US, 0, 4);
         assert_eq!(swift.window(), 25, "100/130 of 32, and not of 4");
         clock.trip(&mut swift, BASE + 30 * US, 0, 4);
-        assert_eq!(swift.window(), 4, "100/130 of 4: two epochs with little are use");
+        assert_eq!(swift.window(), 4, "100/130 of 4: both epochs had only 4 in flight");
     }
 
     #[test]
-    fn a_session_is_free_until_it_sees_a_queue_then_its_window_is_what_an_empty_path_holds() {
+    fn a_session_is_free_until_its_first_queue_and_then_its_window_fills_an_empty_path() {
         let (mut swift, mut clock) = (swift(), Clock::new());
         clock.trips(&mut swift, 100, BASE + 5 * US, 40);
         assert!(swift.is_at_line() && swift.window() == u16::MAX && swift.rate() == u64::MAX);
@@ -584,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_sent_after_a_cut_counts_for_the_next_one() {
+    fn only_packets_sent_after_a_cut_count_for_the_next_cut() {
         let (mut swift, clock) = cut();
         let nanos = BASE + 80 * US;
         for at in [10, 50, 100, 179] {
@@ -598,12 +649,12 @@ mod tests {
     fn without_a_queue_the_window_grows_slowly_then_by_a_quarter_per_round_trip() {
         let (mut swift, mut clock) = cut();
         clock.trips(&mut swift, HYPER_AFTER, BASE, 40);
-        assert_eq!(swift.window(), 45, "16 steps of an eighth of the root");
+        assert_eq!(swift.window(), 45, "16 steps of an eighth of the window's root");
         clock.trips(&mut swift, 8, BASE, 80);
         assert!((80..200).contains(&swift.window()), "{}", swift.window());
     }
 
-    /// What is left of so many packets after a round trip with so long a queue, or without one.
+    /// The remaining part of a window of `packets` after a round trip with a queue of `queue` ns.
     fn after(packets: f64, queue: u64) -> f64 {
         let (mut swift, mut clock) = (swift(), Clock::new());
         for nanos in [BASE, BASE + queue] {
@@ -614,28 +665,31 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_few_packets_change_by_small_parts_and_the_larger_one_is_cut_by_more() {
+    fn small_windows_change_by_small_parts_and_the_larger_window_is_cut_by_more() {
         for packets in [0.15, 0.6, 1.5] {
             assert!((after(packets, 0) - 1.056).abs() < 1e-3, "{packets} grow");
             let [less, more] =
                 [packets, 2.0 * packets].map(|packets| 1.0 - after(packets, 50 * US));
             assert!((more / less - 2f64.sqrt()).abs() < 1e-3, "{packets}: {less}, {more}");
         }
-        assert!((after(1.5, 50 * US) - 5.0 / 6.0).abs() < 1e-3, "half the way to an empty queue");
+        assert!(
+            (after(1.5, 50 * US) - 5.0 / 6.0).abs() < 1e-3,
+            "half of the cut that would empty the queue"
+        );
         assert!((after(0.15, 200 * US) - 0.5).abs() < 1e-3, "far above the target");
     }
 
     #[test]
-    fn a_window_that_is_not_used_does_not_grow_and_is_lifted_in_the_end() {
+    fn an_unused_window_does_not_grow_and_the_session_becomes_free() {
         let (mut swift, mut clock) = cut();
         clock.trips(&mut swift, HYPER_AFTER, BASE, 1);
-        assert_eq!(swift.window(), 33, "right after a dip it grows");
+        assert_eq!(swift.window(), 33, "the window grows once, right after the dip");
         clock.trip(&mut swift, BASE, 0, 1);
         assert!(swift.is_at_line());
     }
 
     #[test]
-    fn neither_a_noisy_transport_nor_a_large_minimum_on_a_long_path_is_out_of_range() {
+    fn a_noisy_transport_or_a_large_minimum_on_a_long_path_keeps_the_window_in_range() {
         let path = Path {
             line_rate: None,
             noise: Duration::from_millis(50),
@@ -645,7 +699,7 @@ mod tests {
         let config = SwiftConfig::new().min_rate(1_000_000_000);
         let (mut swift, mut clock) = (Swift::new(&config, &path), Clock::new());
         clock.trips(&mut swift, 9, 3_000_000 * US, 40);
-        assert_eq!(swift.window(), u16::MAX, "the minimum is more than that");
+        assert_eq!(swift.window(), u16::MAX, "the minimum rate needs a larger window");
     }
 
     #[test]
@@ -667,16 +721,17 @@ mod tests {
     }
 
     #[test]
-    fn no_window_is_cut_for_what_a_host_says_was_its_own() {
+    fn a_delay_that_a_host_reports_as_its_own_cuts_no_window() {
         let (mut swift, mut clock) = (swift(), Clock::new());
         clock.trips(&mut swift, 2, BASE, 40);
         clock.trip(&mut swift, BASE + 1_000 * US, 995 * US, 40);
         assert!(swift.is_at_line());
     }
 
-    /// Finding A6: what is left of a round trip when a host's absence is taken out says nothing of the path's length.
+    /// The reported host delay is an upper bound. The rest of the round trip after its subtraction
+    /// may be shorter than the path.
     #[test]
-    fn the_paths_length_is_not_learned_from_what_an_absence_leaves() {
+    fn a_round_trip_with_a_host_delay_does_not_shorten_the_path() {
         let (mut swift, mut clock) = (swift(), Clock::new());
         clock.trips(&mut swift, 2, BASE, 40);
         clock.trip(&mut swift, BASE + 100 * US, 190 * US, 40);
@@ -684,7 +739,7 @@ mod tests {
         assert!(swift.is_at_line(), "{swift:?}");
     }
 
-    /// A path over links of 8 Gb/s.
+    /// A path whose links have a known rate of 8 Gb/s.
     fn known() -> Swift {
         let path = Path {
             line_rate: Some(1_000_000_000),
@@ -695,16 +750,16 @@ mod tests {
         Swift::new(&SwiftConfig::new(), &path)
     }
 
-    /// Twenty sessions that begin at once never see an empty path with their large packets.
+    /// Twenty sessions that begin together never see an empty path with their full packets.
     #[test]
-    fn what_only_large_packets_have_measured_is_a_queue_if_the_link_is_fast() {
+    fn a_delay_that_only_full_packets_show_is_a_queue_if_the_link_is_fast() {
         let (mut swift, mut clock) = (known(), Clock::new());
         clock.trips(&mut swift, 2, BASE + 30 * US, 40);
         assert_eq!(swift.window(), 32, "40 packets in 130 us are 32 in 104 us");
     }
 
     #[test]
-    fn a_slow_link_between_fast_ones_is_learned_for_large_packets_and_stays_after_a_small_one() {
+    fn a_slow_link_is_learned_for_full_packets_and_a_small_packet_does_not_unlearn_it() {
         let (mut swift, mut clock) = (known(), Clock::new());
         clock.trips(&mut swift, 6, BASE + 60 * US, 40);
         let sample = Sample { now: clock.0, nanos: BASE, waited: 0, in_flight: 1, is_full: false };
@@ -716,7 +771,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_one_queue_only_the_first_loss_costs_something() {
+    fn only_the_first_loss_behind_one_queue_cuts_the_window() {
         let (mut swift, clock) = cut();
         for at in 1..10 {
             swift.on_loss(clock.0.plus_nanos(at * 10 * BASE), 32);
@@ -724,9 +779,9 @@ mod tests {
         assert_eq!(swift.window(), 23, "0.7 of 32");
     }
 
-    /// What the least of two samples says over kernel UDP is mostly noise.
+    /// Over kernel UDP the least of two samples is mostly noise.
     #[test]
-    fn where_hosts_are_noisy_the_least_of_eight_samples_counts() {
+    fn with_noisy_hosts_the_least_of_eight_samples_counts() {
         let path = Path {
             line_rate: None,
             noise: Duration::from_micros(200),
@@ -738,20 +793,28 @@ mod tests {
             clock.trips(&mut swift, 3, 4 * BASE, 40);
             clock.trip(&mut swift, BASE, 0, 40);
         }
-        assert!(swift.is_at_line(), "one sample in four is of an empty path");
+        assert!(swift.is_at_line(), "one sample in four shows an empty path");
         clock.trips(&mut swift, 4, 4 * BASE, 40);
         assert!(!swift.is_at_line());
         clock.trips(&mut swift, 20, 4 * BASE, 1);
-        assert_eq!(swift.window(), 4, "one that waits for a timeout does not hold up the others");
+        assert_eq!(swift.window(), 4, "a packet that waits for a timeout does not stop the others");
     }
 
     #[test]
-    fn after_a_host_stood_still_the_window_is_soon_what_it_was() {
+    fn after_a_host_stall_the_window_recovers_within_four_round_trips() {
         let (mut swift, mut clock) = cut();
         clock.trip(&mut swift, BASE + 5_000 * US, 0, 32);
         assert_eq!(swift.window(), 16);
         clock.trips(&mut swift, 4, BASE, 32);
         assert!(swift.window() >= 30, "{}", swift.window());
+    }
+
+    #[test]
+    fn after_a_false_alarm_the_window_doubles_within_ten_round_trips() {
+        let (mut swift, mut clock) = cut();
+        clock.trip(&mut swift, BASE + 5_000 * US, 0, 32);
+        clock.trips(&mut swift, 15, BASE, 200);
+        assert!(swift.window() >= 64, "{}", swift.window());
     }
 
     #[test]
@@ -763,9 +826,9 @@ mod tests {
         assert!(swift.window() > 100, "{}", swift.window());
     }
 
-    /// Finding A8: a buffer that overflows before round trips show it.
+    /// A buffer may overflow before round trips show its queue.
     #[test]
-    fn losses_in_three_round_trips_in_a_row_are_congestion_and_one_alone_is_chance() {
+    fn losses_in_three_consecutive_round_trips_cut_the_window_and_a_single_loss_does_not() {
         let mut swift = swift();
         let lose = |swift: &mut Swift, trips: u64| {
             swift.on_loss(Instant::from_nanos(1_000_000_000 + trips * (BASE + 1)), 40);
@@ -775,7 +838,7 @@ mod tests {
         (100..103).for_each(|trip| lose(&mut swift, trip));
         assert_eq!(swift.window(), 28);
         (200..500).for_each(|trip| lose(&mut swift, trip));
-        assert!(swift.window() >= 2, "if every other packet is lost, it is not for the rate");
+        assert!(swift.window() >= 2, "losses without a queue cut no window of 4 packets or fewer");
     }
 
     #[test]
@@ -791,16 +854,16 @@ mod tests {
     fn targets_grow_with_the_time_between_packets_and_with_long_paths() {
         let swift = swift();
         let micros = |packets: f64| swift.target(packets, BASE as f64) / 1e3;
-        assert!((micros(1_000.0) - 6.0).abs() < 0.1, "a packet per 100 ns");
+        assert!((micros(1_000.0) - 6.0).abs() < 0.1, "one packet per 100 ns");
         assert!((micros(1_000.0 / 16.0) - 14.0).abs() < 0.1);
-        assert!((micros(0.01) - 24.0).abs() < 0.1, "the longest");
+        assert!((micros(0.01) - 24.0).abs() < 0.1, "the largest target");
         let mut long = swift;
         long.set_base(30_000 * US);
         assert!((long.target(300_000.0, 30e6) - 60e3).abs() < 1.0, "ten times the length");
     }
 
     #[test]
-    fn no_sample_makes_a_window_that_is_no_number() {
+    fn no_sample_makes_the_rate_or_the_window_zero() {
         let mut swift = swift();
         for nanos in [0, 1, u64::MAX, 0, u64::MAX / 2] {
             for waited in [0, nanos] {

@@ -1,4 +1,4 @@
-//! Many controllers at one bottleneck.
+//! Many controllers share one bottleneck.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ fn dcqcn() -> CongestionControl {
     CongestionControl::Dcqcn(DcqcnConfig::new())
 }
 
-/// 1,024 bytes in 1,100, 6 us there and back at 25 Gb/s: the thesis' cluster (table 6.4).
+/// The thesis' cluster (table 6.4): 1,024 bytes of payload in 1,100 on the cable, a round trip of 6
+/// us, 25 Gb/s.
 fn incast(sessions: usize, stagger: u64) -> Bottleneck {
     let noise = Duration::from_micros(5);
     Bottleneck {
@@ -67,7 +68,7 @@ fn tell(name: &str, link: &Bottleneck, outcome: &Outcome) {
 }
 
 #[test]
-fn timely_keeps_the_queues_of_incasts_short_the_link_busy_and_shares_fair() {
+fn timely_keeps_incast_queues_short_and_the_link_busy_and_shares_fairly() {
     for (ways, median, p99) in [(20, 0.25, 0.333), (50, 0.2, 0.333), (100, 0.333, 0.667)] {
         for stagger in [0, 15 * MS] {
             let link = incast(ways, stagger);
@@ -83,7 +84,7 @@ fn timely_keeps_the_queues_of_incasts_short_the_link_busy_and_shares_fair() {
 }
 
 #[test]
-fn swift_keeps_the_queues_of_incasts_short_the_link_busy_and_shares_fair() {
+fn swift_keeps_incast_queues_short_and_the_link_busy_and_shares_fairly() {
     for ways in [1, 2, 20, 50, 100] {
         for stagger in [0, 15 * MS] {
             let link = incast(ways, stagger);
@@ -91,7 +92,7 @@ fn swift_keeps_the_queues_of_incasts_short_the_link_busy_and_shares_fair() {
             tell("swift", &link, &outcome);
             assert!(outcome.share >= 0.94, "{ways} ways");
             assert!(outcome.median <= 32.0, "{ways} ways");
-            // Of a hundred sessions, the last ones have joined behind a queue.
+            // With a hundred sessions, the last ones join behind a queue.
             assert!(outcome.jain >= if ways < 100 { 0.95 } else { 0.7 }, "{ways} ways");
         }
     }
@@ -133,7 +134,7 @@ fn timely_gives_few_sessions_the_whole_link() {
 }
 
 #[test]
-fn dcqcn_shares_fair_and_keeps_the_queue_near_the_marks() {
+fn dcqcn_shares_the_link_fairly_and_keeps_it_busy() {
     for ways in [2, 20, 50, 100] {
         for stagger in [0, 15 * MS] {
             let link = incast(ways, stagger);
@@ -158,8 +159,8 @@ fn dcqcn_with_the_same_parameters_keeps_queues_short_and_the_link_busy_at_1_gbit
     }
 }
 
-/// The answers to 32 packets come back at once after a stall; then the network is as before. Returns the milliseconds
-/// until the rate is the line's again.
+/// Answers to 32 packets arrive together after a stall; then the network is as before. Returns the
+/// milliseconds until the rate is the line's again.
 fn recovery_millis(control: &CongestionControl, path: &Path, base: u64) -> f64 {
     let mut control = Congestion::new(control, path);
     let stalled = 1_000 * MS;
@@ -177,7 +178,7 @@ fn recovery_millis(control: &CongestionControl, path: &Path, base: u64) -> f64 {
 }
 
 #[test]
-fn ten_milliseconds_after_a_stall_of_50_the_rate_is_back_at_line() {
+fn timely_is_back_at_line_within_10_ms_after_a_stall_of_50_ms() {
     for (line_rate, base, noise) in [
         (100 * GBIT, 500, 5_000),
         (100 * GBIT, 2_500, 5_000),
@@ -198,7 +199,7 @@ fn ten_milliseconds_after_a_stall_of_50_the_rate_is_back_at_line() {
 }
 
 #[test]
-fn random_loss_on_an_idle_link_slows_no_session_down() {
+fn random_loss_does_not_slow_a_session_down() {
     for control in [timely(), swift(), dcqcn()] {
         let link = Bottleneck { lost_ppm: 10_000, ..incast(1, 0) };
         let outcome = link.run(&control);

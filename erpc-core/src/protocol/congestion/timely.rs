@@ -1,80 +1,89 @@
 //! Timely (Mittal et al., SIGCOMM'15) with the patch of Zhu et al. (CoNEXT'16, section 4.3).
 //!
-//! A queue lengthens round trips. Below `T_low` the rate grows by `delta` per round trip. Above it Timely looks at
-//! the gradient, and slows down while round trips get longer. That alone has
-//! many fixed points, most of them unfair; the patch adds how far round trips are above `T_low`, which leaves
-//! one: all sessions see the same queue, so all get the same rate, `N delta / (gain C)` being the part of the
-//! round trip that exceeds `T_low` when `N` sessions share a line of `C`.
+//! A queue lengthens round trips. Below `T_low` the rate grows by `delta` per round trip. Above
+//! `T_low` Timely uses the gradient and slows down while round trips get longer. The gradient alone
+//! has many fixed points, most of them unfair. The patch adds the excess of round trips over
+//! `T_low`, which leaves one fixed point. All sessions see the same queue, so all get the same
+//! rate. When `N` sessions share a line of `C`, `N delta / (gain C)` is the part of the round trip
+//! that exceeds `T_low`.
 //!
-//! Three things differ from the papers, whose feedback comes once per segment of 16 KB or more:
+//! Three things differ from the papers, which get feedback once per segment of 16 KB or more:
 //!
-//! * A round trip changes the rate in proportion to the time since the last one, measured in round trips, and by at most one.
-//!   So a hundred samples within one round trip count as one, and packets that waited out a stall together count once.
-//! * The excess is `1 - T_low / RTT`, Timely's own expression for `T_high`, rather than the patch's
-//!   `RTT / T_low - 1`: the same for small queues, and never above 1.
-//! * The gradient is the change during about the last round trip, not between packets, whose differences are noise. Below `T_low`
-//!   the rate does not grow while round trips do.
+//! * A round trip changes the rate in proportion to the time since the last sample, measured in
+//!   round trips, and at most as one round trip. A hundred samples within one round trip count as
+//!   one, and packets that waited out a stall together count once.
+//! * The excess is `1 - T_low / RTT`, Timely's own expression for `T_high`, instead of the patch's
+//!   `RTT / T_low - 1`. Both agree for small queues, and ours stays below 1.
+//! * The gradient is the change during about the last round trip, not the change between packets,
+//!   which is mostly noise. Below `T_low` the rate does not grow while round trips do.
 //!
-//! No round trip is too short to count: a session that does not learn that the queue is gone stays slow.
+//! No round trip is too short to count: a session that does not learn that the queue is gone stays
+//! slow.
 
 use super::config::TimelyConfig;
 use super::controller::{Controller, LOSSY_TRIPS, Path, Sample};
 use crate::time::Instant;
 
-/// `T_high` in `T_low`s; in SIGCOMM'15 it is 500 us and 50 us.
+/// `T_high` in units of `T_low`. In SIGCOMM'15 they are 500 us and 50 us, a factor of ten.
 const HIGH: u64 = 5;
-/// The `beta` of Zhu et al. (CoNEXT'16, section 4.3): the cut per round trip above `T_low`, times the excess. The paper has
-/// 0.008 for feedback per segment. More reacts faster and oscillates.
+/// The `beta` of Zhu et al. (CoNEXT'16, section 4.3): the cut per round trip above `T_low` is this
+/// factor times the excess. The paper has 0.008 for feedback per segment. A larger value reacts
+/// faster and oscillates.
 const GAIN: f64 = 0.2;
-/// `beta` (SIGCOMM'15, section 4.3): the same above `T_high`.
+/// `beta` (SIGCOMM'15, section 4.3): the cut per round trip above `T_high` is this factor times the
+/// excess over `T_high`.
 const BETA: f64 = 0.8;
-/// `delta` (SIGCOMM'15, section 4.3) as a part of the line's rate: 10 Mb/s at 10 Gb/s, as there; the thesis has 5 MB/s for
-/// 25 Gb/s. More converges faster and keeps longer queues, in proportion to the sessions that share the line.
+/// `delta` (SIGCOMM'15, section 4.3) as a fraction of the line's rate: 1/1,000, that is 10 Mb/s at
+/// 10 Gb/s, as in the paper; the thesis has 5 MB/s for 25 Gb/s. A larger value converges faster and
+/// keeps longer queues, in proportion to the number of sessions that share the line.
 const DELTAS_PER_LINE: u64 = 1_000;
-/// Round trips below `T_low` in a row after which growth accelerates (hyperactive increase: there, five segments).
+/// Consecutive round trips below `T_low` after which growth accelerates (hyperactive increase; the
+/// paper has five segments).
 const HYPER_AFTER: f64 = 40.0;
-/// The highest acceleration, in steps per round trip (there, five).
+/// The largest acceleration, in units of `delta` per round trip (the paper has five).
 const HYPER: f64 = 30.0;
-/// A sample below `T_low` counts for the round trips since the last sample, at most this many.
+/// A sample below `T_low` counts for the round trips since the last sample, but at most for this
+/// many.
 const MAX_UNSAMPLED: f64 = 8.0;
-/// Samples above `T_high` in a row, at the minimum rate, after which the path counts as long: this session keeps no queue
-/// for so many round trips.
+/// Consecutive samples above `T_high`, at the minimum rate, after which the path counts as long.
+/// This session causes no queue during that time.
 const LONG_PATH_SAMPLES: u8 = 16;
 
-/// The part of the line below which losses without a queue change nothing: a lower rate would not lose less.
+/// Losses without a queue change nothing at rates of up to 1/64 of the line: at a lower rate, no
+/// fewer packets would be lost.
 const LEAST_LOSSY: u64 = 64;
 
-/// One session's rate.
+/// One session's rate and the state that changes it. Rates are in bytes per second, times in ns.
 #[derive(Clone, Debug)]
 pub(crate) struct Timely {
     line: u64,
     min: u64,
     delta: f64,
-    /// Bytes per second.
+    /// The current rate, between `min` and `line`.
     rate: u64,
-    /// `T_low` for the line.
+    /// `T_low` that follows from the line's rate.
     line_low: u64,
-    /// `T_low` in use: more than the line's on a long path.
+    /// `T_low` in use: larger than `line_low` on a long path.
     low: u64,
-    /// The round trip of a long path; else 0.
+    /// The round trip of a long path; 0 if the path is not long.
     base_rtt: u64,
-    /// Samples in a row that say that the path is long, and the shortest of them.
+    /// Consecutive samples that indicate a long path, and the shortest of them.
     long_samples: u8,
     shortest_long: u64,
     last_sample: Instant,
-    /// When a loss last counted, and round trips in a row that had one.
+    /// Time of the last loss that was considered, and consecutive round trips with losses.
     last_loss: Instant,
     lossy_trips: u32,
-    /// The last round trip, 0 before the first.
+    /// The last round trip without the hosts' part; 0 before the first sample.
     last_rtt: u64,
-    /// The part by which round trips have become longer during the last one.
+    /// The relative change of round trips during about the last round trip.
     gradient: f64,
-    /// For how many round trips they have been below `T_low`.
+    /// The number of round trips since the last sample at or above `T_low`.
     calm_trips: f64,
 }
 
 impl Timely {
-    /// At line.
+    /// A controller at line.
     pub(super) fn new(config: &TimelyConfig, path: &Path, line: u64) -> Self {
         let line = line.max(1);
         let low = config.low_nanos(path, line);
@@ -102,19 +111,21 @@ impl Timely {
         self.rate == self.line
     }
 
-    /// At line and below `T_low` a round trip changes nothing, unless it is the first one there, or shows that the path
-    /// is shorter than it was.
+    /// Whether a round trip of `nanos` changes nothing: the rate is the line's, this sample and the
+    /// last are below `T_low`, and the path is not shorter than known.
     #[inline]
     pub(super) fn is_calm(&self, nanos: u64) -> bool {
         self.is_at_line() && nanos < self.low && nanos >= self.base_rtt && self.last_rtt < self.low
     }
 
-    /// A round trip took `measured` nanoseconds, `nanos` of them on the network: what the hosts took is known as the most that it
-    /// may have been, so only `measured` tells how long the path is.
+    /// Keeps `T_low` above the path's own round trip, after a round trip of `measured` ns, of which
+    /// `nanos` were the network's. The hosts' part is known only as an upper bound, so `nanos` may
+    /// be too short. Only `measured` shows the length of the path.
     ///
-    /// Keeps `T_low` above the path's own round trip. The shortest sample is no measure of that: a session that joins a
-    /// standing queue never sees it empty, and would keep it longer than the others. So a path counts as long when round
-    /// trips stay above `T_high` while this session sends at the minimum rate.
+    /// The shortest sample alone does not show a long path: a session that joins a standing queue
+    /// never sees the queue empty, and would keep it longer than other sessions do. Therefore a
+    /// path counts as long only if round trips stay above `T_high` while this session sends at the
+    /// minimum rate.
     fn track_path(&mut self, nanos: u64, measured: u64) {
         if measured < self.base_rtt {
             self.set_base_rtt(measured);
@@ -135,10 +146,12 @@ impl Timely {
         self.base_rtt = if self.low > self.line_low { base } else { 0 };
     }
 
-    /// What a round trip adds to the rate, in bytes per second, when it is one since the last.
+    /// The change of the rate, in bytes per second, by a round trip of `rtt` ns if one round trip
+    /// passed since the last sample.
     fn change(&self, rtt: f64) -> f64 {
         let low = self.low as f64;
-        // `w(g)` of CoNEXT'16, equation 29: 0 while the queue shrinks by a quarter, 1 while it grows by one.
+        // `w(g)` of CoNEXT'16, equation 29: 0 if the round trip shrinks by a quarter or more, 1 if
+        // it grows by a quarter or more.
         let weight = (2.0 * self.gradient + 0.5).clamp(0.0, 1.0);
         if rtt < low {
             let steps = (self.calm_trips - HYPER_AFTER).clamp(1.0, HYPER);
@@ -172,9 +185,11 @@ impl Controller for Timely {
         self.last_sample = now;
         let before = if self.last_rtt == 0 { rtt } else { self.last_rtt as f64 };
         self.last_rtt = nanos;
-        // By the longer one: after a round trip of which nothing is left, the next one is no gradient of thousands.
+        // Divide by the longer of the two. Otherwise a round trip of which the hosts' part leaves
+        // almost nothing would give the next one a gradient of thousands.
         self.gradient += (rtt - before) / rtt.max(before) - share * self.gradient;
-        // At a low rate samples are rare, and one without a queue counts for the round trips before it, too.
+        // At a low rate samples are rare. A sample without a queue also counts for the round trips
+        // before it.
         let grown = trips.min(MAX_UNSAMPLED);
         self.calm_trips = if nanos < self.low { self.calm_trips + grown } else { 0.0 };
         let share = if nanos < self.low { grown } else { share };
@@ -184,8 +199,9 @@ impl Controller for Timely {
     #[inline]
     fn on_mark(&mut self, _: Instant) {}
 
-    /// A loss behind a queue is congestion, and costs half of `beta` once per round trip. A loss without a queue may be chance.
-    /// Losses in several round trips one after the other are a buffer that overflows before round trips reach `T_low`.
+    /// A loss behind a queue is congestion. It cuts the rate by half of `beta`, at most once per
+    /// round trip. A loss without a queue may be random. Losses in several consecutive round trips
+    /// show a buffer that overflows before round trips reach `T_low`.
     fn on_loss(&mut self, now: Instant, _: u32) {
         let since = now.nanos_since(self.last_loss);
         if since < self.last_rtt {
@@ -213,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// 1 GB/s, so that `T_low` is 80 us, `T_high` 400 us, `delta` 1 MB/s and the minimum 0.1 MB/s.
+    /// 1 GB/s: `T_low` is 80 us, `T_high` 400 us, `delta` 1 MB/s and the minimum rate 0.1 MB/s.
     const LINE: u64 = 1_000_000_000;
     const LOW: u64 = 80_000;
     const DELTA: u64 = 1_000_000;
@@ -229,12 +245,12 @@ mod tests {
         Sample { now, nanos, waited: 0, in_flight: 1, is_full: true }
     }
 
-    /// At `rate`, after a round trip of `last_rtt`.
+    /// A controller at `rate`, after a round trip of `last_rtt` ns.
     fn at(rate: u64, last_rtt: u64) -> Timely {
         Timely { rate, last_rtt, ..at_line() }
     }
 
-    /// Round trips one after the other; the rate after each.
+    /// Feeds consecutive round trips. Returns the rate after each.
     fn feed(timely: &mut Timely, rtts: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let rate = |rtt| {
             timely.on_rtt(&sample(timely.last_sample.plus_nanos(rtt), rtt));
@@ -254,12 +270,12 @@ mod tests {
         assert_eq!(
             feed(&mut at(LINE / 2, 500), [500; 2])[1],
             LINE / 2 + 2 * DELTA,
-            "none is too short"
+            "no round trip is too short to count"
         );
     }
 
     #[test]
-    fn a_hundred_round_trips_within_one_count_as_one_and_those_that_come_together_too() {
+    fn samples_within_one_round_trip_and_samples_that_arrive_together_count_once() {
         let mut timely = at(LINE / 2, 40_000);
         (1..=100).for_each(|part| timely.on_rtt(&sample(Instant::from_nanos(400 * part), 40_000)));
         assert!(timely.rate().abs_diff(LINE / 2 + DELTA) < 200, "{}", timely.rate());
@@ -283,12 +299,12 @@ mod tests {
         let mut timely = at(MIN, 40_000);
         feed(&mut timely, [40_000; 60]);
         let rates = feed(&mut timely, [LOW, 60_000, 60_000]);
-        assert!(rates[2] - rates[1] <= DELTA, "one above it starts the count again");
+        assert!(rates[2] - rates[1] <= DELTA, "a round trip above T_low restarts the count");
     }
 
     /// Zhu et al., section 4.3: `delta (1 - w) = R gain w (1 - T_low / RTT)` with `w(0) = 1/2`.
     #[test]
-    fn the_point_of_rest_is_where_delta_equals_the_rate_times_gain_times_the_excess() {
+    fn the_fixed_point_is_where_delta_equals_the_rate_times_gain_times_the_excess() {
         let rest = DELTA * 10;
         assert_eq!(once(rest, 2 * LOW, 2 * LOW), rest);
         assert!(once(2 * rest, 2 * LOW, 2 * LOW) < 2 * rest, "a session with more gets less");
@@ -304,7 +320,7 @@ mod tests {
     #[test]
     fn beyond_t_high_the_rate_falls_by_beta_times_the_excess() {
         assert_eq!(once(LINE, 900_000, 800_000), LINE * 6 / 10, "0.8 * (1 - 400 / 800)");
-        assert!(once(LINE, 900_000, 390_000) >= LINE, "it is shrinking");
+        assert!(once(LINE, 900_000, 390_000) >= LINE, "the queue is shrinking");
     }
 
     #[test]
@@ -333,20 +349,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_calm_changes_nothing() {
+    fn a_calm_sample_changes_nothing() {
         let mut timely = at_line();
         assert!(timely.is_calm(LOW - 1) && timely.is_calm(0) && !timely.is_calm(LOW));
         feed(&mut timely, [LOW - 1, 30_000, 1, 60_000]);
         assert_eq!((timely.rate(), timely.low), (LINE, LOW));
         assert!(!at(LINE - 1, 0).is_calm(1));
-        assert!(
-            !at(LINE, 2 * LOW).is_calm(1),
-            "or a loss much later would be taken for congestion"
-        );
+        assert!(!at(LINE, 2 * LOW).is_calm(1), "a loss much later must not count as congestion");
     }
 
     #[test]
-    fn a_path_that_is_longer_than_t_high_is_learned_at_the_minimum_rate_and_unlearned_at_once() {
+    fn a_path_longer_than_t_high_is_learned_at_the_minimum_rate_and_unlearned_immediately() {
         let mut timely = at_line();
         let rates = feed(&mut timely, [1_000_000; 40]);
         assert_eq!(rates[20], MIN);
@@ -360,10 +373,10 @@ mod tests {
         assert_eq!((timely.low, timely.base_rtt), (LOW, 0));
     }
 
-    /// Finding A6: an absence is known as the most that a packet may have waited, so what it leaves of a round trip may be
-    /// shorter than the path.
+    /// The hosts' part of a round trip is an upper bound. The rest of the round trip may be shorter
+    /// than the path.
     #[test]
-    fn a_long_path_is_not_unlearned_by_an_absence() {
+    fn a_host_delay_does_not_unlearn_a_long_path() {
         let mut timely = at_line();
         feed(&mut timely, [2_000_000; 200]);
         assert!(timely.is_at_line());
@@ -374,9 +387,8 @@ mod tests {
         assert!(timely.is_at_line(), "{timely:?}");
     }
 
-    /// Finding A7.
     #[test]
-    fn a_round_trip_of_which_an_absence_leaves_nothing_makes_no_gradient_of_thousands() {
+    fn a_round_trip_that_is_all_host_delay_makes_no_gradient_of_thousands() {
         let mut timely = at(LINE / 2, 60_000);
         let now = timely.last_sample.plus_nanos(300_000);
         let waited = 299_999;
@@ -387,21 +399,20 @@ mod tests {
         assert!(timely.rate() < before, "the queue grows, and the rate falls");
     }
 
-    /// Finding A8.
     #[test]
-    fn losses_in_three_round_trips_in_a_row_are_congestion_though_these_are_short() {
+    fn losses_in_three_consecutive_short_round_trips_are_congestion() {
         let mut timely = at(LINE, 40_000);
         let lose = |timely: &mut Timely, trip: u64| {
             timely.on_loss(Instant::from_nanos(1_000_000 + trip * 40_001), 1);
         };
         (0..10).for_each(|count| lose(&mut timely, 3 * count));
-        assert!(timely.is_at_line(), "one alone is chance");
+        assert!(timely.is_at_line(), "single losses are random");
         (100..103).for_each(|trip| lose(&mut timely, trip));
         assert_eq!(timely.rate(), LINE / 10 * 6);
     }
 
     #[test]
-    fn a_queue_that_drains_is_not_taken_for_a_long_path() {
+    fn a_draining_queue_does_not_count_as_a_long_path() {
         let mut timely = at(MIN, 1_000_000);
         feed(&mut timely, [1_000_000; 15]);
         feed(&mut timely, [399_999]);
