@@ -370,7 +370,7 @@ fn interceptors_reject_and_observe<T: Transport>(pair: impl Fn(Routes, &WorkerPo
             assert_eq!(got, expected, "{method:?} of {value}");
             assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), passed(expected), "{method:?}");
         }
-        for (what, who, expected, seen_then) in [
+        for (what, interceptor, expected, seen_then) in [
             ("refuse", "outer", Code::PermissionDenied, &[][..]),
             (
                 "refuse",
@@ -380,7 +380,7 @@ fn interceptors_reject_and_observe<T: Transport>(pair: impl Fn(Routes, &WorkerPo
             ),
             ("panic", "inner", Code::Internal, &["before outer", "after outer: Internal"]),
         ] {
-            let entries = [(what, who.as_bytes())];
+            let entries = [(what, interceptor.as_bytes())];
             let outcome = pair.call_extended(method.id(), (&entries, None), &encoded(&number(1)));
             assert_eq!(code(outcome), expected, "{method:?}");
             assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), seen_then, "{method:?}");

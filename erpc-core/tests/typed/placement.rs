@@ -100,9 +100,9 @@ fn stream_sessions_close_when_the_resolver_removes_their_server() {
 #[test]
 fn a_waiting_stream_releases_its_channel_when_it_is_dropped() {
     let world = World::new(1);
-    let nobody = MemRoute::new(77);
+    let unserved = MemRoute::new(77);
     for waited in [Duration::from_millis(1), Duration::from_secs(2)] {
-        let (resolver, list) = List::of(vec![nobody]);
+        let (resolver, list) = List::of(vec![unserved]);
         let channel = Channel::to(&world.client, resolver)
             .options(CallOptions::new().wait_for_ready(true))
             .build();

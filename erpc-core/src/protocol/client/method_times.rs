@@ -13,6 +13,11 @@
 //!
 //! Both times are capped, and forgotten two seconds after the last answer. A call is *passed* if a
 //! later call was answered. If its own answer still arrives, that answer is *overtaken*.
+//!
+//! While other calls wait for capacity, an executing call releases its own once it was sent again
+//! and the server has answered `Accepted`. Without loss and besides round trips, that takes at most
+//! 9 floors (its timeout and [`MOST_FLOORS`]), or 17 if other calls of its method are sent again
+//! meanwhile ([`most_held`]).
 
 use super::recent_max::{self, RecentMax};
 use crate::mutants::mutant;

@@ -22,6 +22,11 @@
 //! Meanwhile calls continue in packets of the size in use. It is [`BASE`] bytes until a larger size
 //! is proven, after the larger size was declared dropped, and while the server adopts another size.
 //!
+//! A session has two sizes of packets, small and large, and a flag in each packet says which one
+//! its message is cut into. So both can be in flight, and the client switches at any time. With one
+//! size per session, all calls would have to end before a switch, over a path that drops their
+//! packets. The price is a bit of the header and, in the common case, one indexed load per request.
+//!
 //! This file decides what to probe and what answers mean; it sends nothing.
 
 use crate::time::Instant;

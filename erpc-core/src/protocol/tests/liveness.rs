@@ -100,7 +100,7 @@ fn when_the_peer_is_dead_every_call_ends_once_and_reports_its_execution() {
         Pair::connected(1_472, EndpointConfig::new().credits(8).max_credits(8));
     pair.echo = false;
     let large = pair.message(4);
-    pair.call(session, 1, b"executed, its response under way");
+    pair.call(session, 1, b"executed, its response in flight");
     pair.settle();
     pair.answer(&large);
     let first = pair.take_to_client();
@@ -179,7 +179,7 @@ fn a_client_that_was_suspended_pings_for_a_ping_interval_before_it_closes_the_se
 #[test]
 fn a_client_suspended_during_a_call_retransmits_before_it_closes_the_session() {
     let (mut pair, session) = connected();
-    pair.call(session, 1, b"lost twice, then nobody looked at the clock");
+    pair.call(session, 1, b"lost twice, then the client is suspended");
     pair.pass(ms(25));
     pair.take_to_server();
     pair.pass(Duration::from_secs(100));
@@ -352,7 +352,7 @@ fn a_late_response_to_an_ended_session_is_counted() {
     pair.call(session, 1, b"slow");
     pair.settle();
     pair.shutdown_server();
-    pair.answer(b"nobody listens");
+    pair.answer(b"too late");
     assert_eq!(pair.server.stats().orphaned_responses, 1);
     pair.settle();
     assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::PeerClosed));
@@ -365,7 +365,7 @@ fn a_late_failure_to_an_ended_session_is_counted_too() {
     pair.call(session, 1, b"slow");
     pair.settle();
     pair.shutdown_server();
-    pair.answer_failure(crate::status::Code::Internal, "nobody listens");
+    pair.answer_failure(crate::status::Code::Internal, "too late");
     assert_eq!(pair.server.stats().orphaned_responses, 1);
 }
 

@@ -319,10 +319,10 @@ fn a_stream_on_a_channel_waits_for_a_server() {
 #[test]
 fn a_stream_without_a_server_fails() {
     let hub = MemHub::new();
-    let nobody = crate::support::client(&hub).local_route().unwrap();
+    let unserved = crate::support::client(&hub).local_route().unwrap();
     let config = EndpointConfig::new().connect_timeout(Duration::from_millis(50));
     let client = Endpoint::new(hub.port(MemConfig::default()), config).unwrap();
-    let channel = Channel::to(&client, vec![nobody]).build();
+    let channel = Channel::to(&client, vec![unserved]).build();
     let (values, end) = client.block_on(all(channel.server_streaming(&COUNT, &number(5))));
     assert!(values.is_empty() && matches!(end, Err(CallError::NotExecuted(_))), "{end:?}");
     let patient = CallOptions::new().wait_for_ready(true).deadline(Duration::from_millis(150));
