@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{ErrorKind, Write};
 
-/// Exit code when nobody reads the output pipe any more, as after SIGPIPE.
+/// Exit code if the reader closed the output pipe, as after SIGPIPE.
 const NOBODY_READS: i32 = 128 + 13;
 
 /// Prints a line. Ends the program silently if the reader has closed the pipe. (`println!` panics

@@ -425,7 +425,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// If endpoints die, some endpoints with streams die while their first streams are under way.
+    /// If endpoints may crash, crashes some endpoints with streams during their first streams.
     fn add_deaths_of_streams(&self, events: &mut Vec<(Instant, Happening)>) {
         let Some(mut random) = self.feature(Feature::Streams) else { return };
         for (who, endpoint) in self.plan.endpoints.iter().enumerate() {

@@ -39,7 +39,7 @@ pub(super) fn stream_of_token(token: u64) -> Option<u32> {
     stream_of((token >> 32) as u32)
 }
 
-/// The end of a pause, or a point in time, at one end of a stream.
+/// An event at one end of a stream: a pause ends, or a deadline may have passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wake {
     stream: u32,
@@ -88,7 +88,7 @@ impl StreamContext<'_, '_> {
     }
 
     /// Schedules `who` for when this endpoint's clock shows `deadline`. The event comes early if
-    /// the clock stands still meanwhile.
+    /// the clock stops before then.
     fn wake_at(&mut self, deadline: Instant, stream: u32, who: Who) {
         if deadline != Instant::NEVER {
             self.wake_in(deadline.nanos_since(self.cx.now()), stream, who);
@@ -127,12 +127,12 @@ impl Streams {
         Self { begun: Vec::new(), served: Vec::new(), owed: 0, means }
     }
 
-    /// The streams of the endpoint's next life.
+    /// The streams of the endpoint after it restarts.
     pub(super) fn reborn(&self, memory: usize) -> Self {
         Self { owed: self.owed, ..Self::new(memory) }
     }
 
-    /// Ends new streams.
+    /// Stops the endpoint from beginning further streams.
     pub(super) fn retire(&mut self) {
         self.owed = 0;
     }
@@ -160,7 +160,7 @@ impl Streams {
         self.means.hoard.clear();
     }
 
-    /// The endpoint dies.
+    /// Abandons all streams, because the endpoint dies.
     pub(super) fn abandon(&mut self, oracle: &mut Oracle) {
         for stream in self.begun.drain(..) {
             oracle.stream_is_abandoned(stream.id());
@@ -177,7 +177,7 @@ impl Party {
         &mut self.streams.means.wakes
     }
 
-    /// A scheduled event has come.
+    /// Handles a scheduled event.
     pub(crate) fn wake(&mut self, cx: &mut Cx<'_>, wake: Wake, oracle: &mut Oracle, plan: &Plan) {
         match wake.who {
             Who::HandlerReader | Who::HandlerWriter | Who::HandlerIsLate => {
@@ -199,7 +199,7 @@ impl Party {
         self.streams.means.ended_early
     }
 
-    /// A description of the remaining state of streams, if there is any although none is under way.
+    /// Describes a stream that still exists, or its remaining state; `None` if there is none.
     pub(crate) fn stream_rest(&self) -> Option<String> {
         let Streams { begun, served, .. } = &self.streams;
         let served = served.iter().find_map(Served::rest);
