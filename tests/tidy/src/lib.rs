@@ -1,4 +1,4 @@
-//! Reads the source of a crate, for tests of its structure.
+//! Reads the source of a crate and the pages of the repository, for tests of their structure.
 //!
 //! ```text
 //!   tree      the files of a crate as modules, and the names in each module
@@ -8,6 +8,7 @@
 //!   surface   the public items of a crate, one line each
 //!   layers    the rules: order of folders, cycles, globs
 //!   nesting   the files of modules that are not called `mod.rs` but have children
+//!   pages     what the Markdown pages name: links, files, constants, commands
 //! ```
 //!
 //! The crate knows only the syntax, not the types. A path `Type::method` or `Self::method` counts
@@ -20,6 +21,7 @@ pub mod graph;
 pub mod imports;
 pub mod layers;
 pub mod nesting;
+pub mod pages;
 pub mod resolve;
 pub mod surface;
 pub mod tree;
