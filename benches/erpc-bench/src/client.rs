@@ -210,6 +210,7 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
             Workload::W3 => "w3",
             Workload::W4 => "w4",
         },
+        stack: if args.no_offload { "erpc-no-offload" } else { "erpc" },
         outstanding: args.outstanding(),
         ops,
         ops_total: warmup + ops,

@@ -5,6 +5,7 @@ mod client;
 mod congestion;
 mod control;
 mod failure;
+mod figures;
 mod inprocess;
 mod load;
 mod machine;
@@ -53,8 +54,8 @@ enum Command {
     Paths(congestion::PathsArgs),
     /// 100 nodes call each other, in simulation
     Scale(congestion::ScaleArgs),
-    /// Queues, rates and latencies as SVG
-    Figures(congestion::FiguresArgs),
+    /// Draws pictures of results, as SVG
+    Figures(figures::FiguresArgs),
     /// Recovery after an event loop stalled
     Stall(congestion::StallArgs),
     /// Latency of the first call after an idle period
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
         Command::Incast(args) => congestion::incast(&args),
         Command::Paths(args) => congestion::paths(&args),
         Command::Scale(args) => congestion::scale(&args),
-        Command::Figures(args) => congestion::figures(&args),
+        Command::Figures(args) => figures::run(&args),
         Command::Stall(args) => congestion::stall(&args),
         Command::Idle(args) => congestion::idle(&args),
         Command::Handler(args) => congestion::handler(&args),
@@ -130,7 +131,7 @@ mod tests {
         };
         for (line, advice) in [
             ("bench idle --secs -1", "'--secs <SECS>': a number of seconds, 0 to 86400"),
-            ("bench loss --rate -1", "'--rate <RATE>': a part, 0 to less than 1"),
+            ("bench loss --rate -1", "'--rate <RATE>': a fraction, 0 to less than 1"),
             ("bench incast --ways -3", "'--ways <WAYS>': -3 is not in 1..=1000"),
             ("bench handler --us 1000001", "'--us <US>': 1000001 is not in 0..=1000000"),
             (

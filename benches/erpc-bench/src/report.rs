@@ -106,6 +106,8 @@ impl Latencies {
 /// The result of a closed loop of calls.
 pub(crate) struct LoopOutcome {
     pub(crate) workload: &'static str,
+    /// The program and the system calls that moved the packets.
+    pub(crate) stack: &'static str,
     pub(crate) outstanding: usize,
     /// Calls within the measured time.
     pub(crate) ops: u64,
@@ -155,6 +157,7 @@ impl LoopOutcome {
         );
         Line::new()
             .text("workload", self.workload)
+            .text("stack", self.stack)
             .int("outstanding", self.outstanding as u64)
             .int("ops", self.ops)
             .int("ops_total", self.ops_total)

@@ -1,4 +1,4 @@
-//! `cpu --cc`: what congestion control costs while there is no congestion.
+//! `cpu --cc`: the CPU time that congestion control costs while there is no congestion.
 
 use std::time::Duration;
 
@@ -15,29 +15,29 @@ use crate::machine;
 use crate::report::Line;
 use crate::service::Answerer;
 
-/// Whether the endpoints that are measured control congestion.
+/// Whether the measured endpoints use congestion control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Controlled {
     /// With the default control, on a link of 100 Gb/s
     On,
     /// Without control
     Off,
-    /// By turns, and compared
+    /// With and without control in turns, and compared
     Both,
 }
 
-/// What congestion control is to do although it could save itself that.
+/// Which shortcuts of congestion control are switched off, to measure what they save.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Without {
-    /// Nothing
+    /// All shortcuts are on
     None,
-    /// Update the rate by round trips without a queue
+    /// Update the rate also after round trips without a queue
     Update,
-    /// Pass through the wheel at the link's rate
+    /// Pass packets through the pacing wheel also at the link's rate
     Wheel,
-    /// Share a reading of the clock among a burst
+    /// Read the clock for every packet, not once per burst
     Timestamp,
-    /// All three
+    /// All three shortcuts are off
     All,
 }
 
@@ -52,21 +52,23 @@ impl Without {
     }
 }
 
-/// What is measured.
+/// Parameters of the benchmark.
 pub(crate) struct Cost {
     pub(crate) which: Controlled,
     pub(crate) without: Without,
     /// Bytes of a request and its answer.
     pub(crate) size: usize,
-    /// Calls under way.
+    /// Calls in progress.
     pub(crate) outstanding: usize,
     pub(crate) time: Duration,
-    /// No round trip is congestion, and no answer late: under valgrind all of them take long.
+    /// Slow environment such as valgrind: no round trip counts as congestion, and no answer as
+    /// late.
     pub(crate) slow: bool,
 }
 
 const LINK: u64 = 12_500_000_000;
-/// With and without take turns of this length: shorter than what the machine's moods last.
+/// Runs with and without control take turns of this length, which is shorter than the periods in
+/// which the machine's speed changes.
 const TURN: Duration = Duration::from_millis(20);
 const WARMUP: Duration = Duration::from_millis(200);
 
@@ -83,7 +85,7 @@ fn connect(cost: &Cost, config: &EndpointConfig) -> Result<EndpointPair, Failure
     Ok(ends)
 }
 
-/// CPU time of a call, in nanoseconds.
+/// CPU time per call, in ns. Adds the number of calls to `rpcs`.
 fn slice(ends: &mut EndpointPair, rpcs: &mut u64) -> Result<f64, Failure> {
     let before = machine::cpu_time();
     let (calls, _) = ends.run(TURN)?;
@@ -96,11 +98,11 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// Measures and prints.
+/// Runs the benchmark and prints one line.
 pub(crate) fn run(cost: &Cost) -> Result<(), Failure> {
     let (control, new) = match cost.slow {
         false => (CongestionControl::default(), EndpointConfig::new()),
-        // Whatever a tool does to the time, no round trip is congestion.
+        // No round trip counts as congestion, however much a tool slows the process down.
         true => (
             CongestionControl::Timely(TimelyConfig::new().low(Duration::from_secs(1))),
             EndpointConfig::new().min_rto(Duration::from_millis(500)),
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_to_be_done_without_is_left_out_alone() {
+    fn each_choice_switches_off_only_its_own_shortcut() {
         assert_eq!(Without::None.bypasses(), Bypasses::ALL);
         assert_eq!(Without::All.bypasses(), Bypasses::NONE);
         assert_eq!(Without::Wheel.bypasses(), Bypasses { wheel: false, ..Bypasses::ALL });

@@ -1,4 +1,4 @@
-//! `handler`: whether the time that a handler takes is mistaken for congestion.
+//! `handler`: tests whether congestion control mistakes the time of handlers for congestion.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,25 +29,25 @@ pub(crate) struct HandlerArgs {
     /// Bytes of a request
     #[arg(long, default_value_t = 1 << 20, value_parser = payload::message)]
     size: usize,
-    /// Bytes of an answer; of workers, 32
+    /// Bytes of a response; with workers always 32
     #[arg(long, default_value_t = payload::SINK_ANSWER, value_parser = payload::message)]
     answer: usize,
-    /// Calls under way
+    /// Calls in progress
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     outstanding: u32,
-    /// What carries packets
+    /// Transport
     #[arg(long, value_enum, default_value = "mem")]
     transport: Carrier,
-    /// Who controls the rate of a link of 100 Gb/s, next to nobody
+    /// Congestion control on a link of 100 Gb/s, compared with none
     #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
-    /// Seconds, half of them without control
+    /// Seconds of the run; half of them run without control
     #[arg(long, default_value_t = 4.0, value_parser = machine::seconds)]
     secs: f64,
     /// Core to run on
     #[arg(long, default_value_t = 0)]
     core: usize,
-    /// Core of the server in mode dispatch
+    /// Core of the server with `--mode dispatch`
     #[arg(long, default_value_t = 1)]
     server_core: usize,
 }
@@ -55,9 +55,9 @@ pub(crate) struct HandlerArgs {
 /// Where handlers run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Place {
-    /// On threads of their own, as many as are needed; one thread turns both endpoints
+    /// As on worker threads, as many as needed; one thread turns both endpoints
     Worker,
-    /// In the server's loop, one after the other; the server has a thread of its own
+    /// In the server's loop, one after the other; the server has its own thread
     Dispatch,
 }
 
@@ -71,10 +71,11 @@ impl Place {
 }
 
 const LINK: u64 = 12_500_000_000;
-/// With and without control take turns of this length.
+/// Runs with and without control take turns of this length.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Answers so long after a request has come whole, whatever else is under way: what a loop sees of workers.
+/// Answers each request `time` after it is complete, independently of other requests. To a loop,
+/// worker threads look the same.
 struct Workers {
     time: Duration,
     working: VecDeque<(Instant, RequestHandle, [u8; payload::SINK_ANSWER])>,
@@ -106,7 +107,7 @@ impl<T: Transport> Answers<T> for Workers {
     }
 }
 
-/// Answers when it has spent so long.
+/// Answers each request after the handler has spun for `time`.
 struct Dispatching {
     time: Duration,
     answerer: Answerer,
@@ -122,7 +123,7 @@ impl<T: Transport> App<T> for Dispatching {
     }
 }
 
-/// Calls that were answered, in what time, and the client's counters at last.
+/// Completed calls, the time they took, and the client's last counters.
 type Sum = (u64, Duration, ProtocolStats);
 
 impl HandlerArgs {
@@ -130,7 +131,7 @@ impl HandlerArgs {
         EndpointConfig::new().congestion(control.config()).link_rate(LINK)
     }
 
-    /// With control and without by turns; `runs` keep calls under way for so long.
+    /// Runs with control and without in turns. Each of `runs` makes calls for the given time.
     fn by_turns(
         &self,
         mut runs: [impl FnMut(Duration) -> Result<Sum, Failure>; 2],

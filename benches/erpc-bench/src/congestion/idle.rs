@@ -1,5 +1,8 @@
-//! `idle`: what the first call after a silence takes, next to those of a busy time, and next to the first packet there and
-//! back after the same silence with no protocol: caches, page tables and the kernel's send path go cold, whoever sends.
+//! `idle`: the latency of the first call after a silence.
+//!
+//! It is compared with calls of a busy time, and with the first bare packet there and back after
+//! the same silence, without a protocol. During a silence caches, page tables and the kernel's send
+//! path go cold with or without a protocol.
 
 use std::time::{Duration, Instant};
 
@@ -22,16 +25,16 @@ pub(crate) struct IdleArgs {
     /// Seconds without a call
     #[arg(long, default_value_t = 1.0, value_parser = machine::seconds)]
     secs: f64,
-    /// What carries packets
+    /// Transport
     #[arg(long, value_enum, default_value = "mem")]
     transport: Carrier,
-    /// Who controls the rate of a link of 100 Gb/s
+    /// Congestion control on a link of 100 Gb/s
     #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
-    /// Leave the loops alone meanwhile, instead of turning them
+    /// Stop the loops during the silence, instead of turning them
     #[arg(long)]
     away: bool,
-    /// How often; the figure is the median
+    /// Rounds; the result is their median
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
     /// Core to run on
@@ -39,11 +42,11 @@ pub(crate) struct IdleArgs {
     core: usize,
 }
 
-/// Bytes of a request and its answer.
+/// Bytes of a request and of its response.
 const SIZE: usize = 32;
-/// How long the busy time is.
+/// Length of a busy time.
 const BUSY: Duration = Duration::from_millis(200);
-/// Packets there and back between two silences.
+/// Bare round trips between two silences.
 const BARE_BUSY: u32 = 10_000;
 const LINK: u64 = 12_500_000_000;
 
@@ -78,7 +81,7 @@ fn measure<T: Transport>(
         }
         pass_time(args, &mut pair);
         pair.load.measure_latencies();
-        // One call, and some more until the clock is looked at.
+        // Runs one call, and a few more until the load reads the clock.
         pair.run(Duration::from_nanos(1))?;
         firsts.extend(pair.load.take_latencies().first_micros());
         pair.run(BUSY)?;
@@ -102,7 +105,7 @@ fn measure<T: Transport>(
     Ok(())
 }
 
-/// Does `turns`, or nothing, for as long as nothing is called.
+/// Waits for the silence. Calls `turns` repeatedly, unless the loops are stopped.
 fn wait(args: &IdleArgs, mut turns: impl FnMut()) {
     let until = Instant::now() + Duration::from_secs_f64(args.secs);
     while Instant::now() < until {
@@ -121,7 +124,7 @@ fn pass_time<T: Transport>(args: &IdleArgs, pair: &mut Pair<T, T, Answerer>) {
     });
 }
 
-/// Two transports with nothing above them.
+/// Two transports without a protocol.
 struct Bare<T> {
     client: T,
     server: T,
@@ -135,7 +138,7 @@ impl<T: Transport> Bare<T> {
         });
     }
 
-    /// A packet as long as a call's, and one as its answer: microseconds.
+    /// Sends a packet of a call's length to the server and one back. Returns the time in us.
     fn there_and_back(&mut self) -> f64 {
         let (to_server, to_client) = (self.server.local_route(), self.client.local_route());
         let began = Instant::now();

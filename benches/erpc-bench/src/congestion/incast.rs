@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use erpc_sim::lab::incast::{Incast, IncastReport, run};
+use erpc_sim::lab::incast::{Incast, IncastReport, Moment, run};
 
 use super::{Control, millis};
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ pub(crate) struct IncastArgs {
     /// Where everything random comes from
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print the queue and the rates over time on standard error, a line every so many milliseconds
+    /// First print the queue and the rates over time, a line per interval of this many milliseconds
     #[arg(long, value_parser = millis)]
     trace: Option<Duration>,
 }
@@ -62,7 +62,7 @@ impl IncastArgs {
 pub(crate) fn incast(args: &IncastArgs) -> Result<(), Failure> {
     let mut report = run(&args.incast());
     if let Some(every) = args.trace {
-        trace(&report, every);
+        trace(args, &report, every);
     }
     let [p50, p99] = [0.5, 0.99].map(|quantile| report.rtts.micros(quantile));
     let mut queues: Vec<u64> = report.moments.iter().map(|moment| moment.queue).collect();
@@ -93,22 +93,21 @@ pub(crate) fn incast(args: &IncastArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Queue and rates, averaged over so long.
-fn trace(report: &IncastReport, every: Duration) {
-    eprintln!("   ms   queue kB  Gb/s  first's rate  sum of rates");
-    let slice = |at: Duration| at.as_nanos() / every.as_nanos();
+/// Prints a line per interval of this length: means of the queue and of the rates.
+fn trace(args: &IncastArgs, report: &IncastReport, every: Duration) {
+    // An interval includes its end, where the last moment is.
+    let slice = |at: Duration| at.as_nanos().saturating_sub(1) / every.as_nanos();
     for moments in report.moments.chunk_by(|a, b| slice(a.at) == slice(b.at)) {
         let count = moments.len() as f64;
-        let mean = |value: fn(&erpc_sim::lab::incast::Moment) -> f64| {
-            moments.iter().map(value).sum::<f64>() / count
-        };
-        eprintln!(
-            "{:7.2} {:8.1} {:6.2} {:8.3} {:12.2}",
-            moments[0].at.as_secs_f64() * 1e3,
-            mean(|moment| moment.queue as f64 / 1e3),
-            mean(|moment| moment.gbps),
-            mean(|moment| moment.rate),
-            mean(|moment| moment.rates)
-        );
+        let mean = |value: fn(&Moment) -> f64| Some(moments.iter().map(value).sum::<f64>() / count);
+        Line::new()
+            .int("ways", args.ways.into())
+            .text("cc", args.cc.name())
+            .number("at_ms", Some(slice(moments[0].at) as f64 * every.as_secs_f64() * 1e3))
+            .number("queue_bytes", mean(|moment| moment.queue as f64))
+            .number("gbps", mean(|moment| moment.gbps))
+            .number("first_gbps", mean(|moment| moment.rate))
+            .number("sum_gbps", mean(|moment| moment.rates))
+            .print();
     }
 }

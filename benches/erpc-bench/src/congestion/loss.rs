@@ -1,4 +1,4 @@
-//! `loss`: how much of the bandwidth, or of the rate of small calls, is left when packets are lost.
+//! `loss`: the goodput of large calls, or the rate of small calls, under packet loss.
 
 use std::time::Duration;
 
@@ -31,28 +31,29 @@ enum Net {
 
 #[derive(Args)]
 pub(crate) struct LossArgs {
-    /// The part of the packets that is lost, both ways, control packets included
+    /// Fraction of packets lost in both directions, control packets included
     #[arg(long, value_parser = chance)]
     rate: f64,
     #[arg(long, value_enum, default_value = "mem")]
     net: Net,
-    /// Bytes of a request; the answer to a large one has 32
+    /// Bytes of a request; the response to a large request has 32
     #[arg(long, default_value_t = 8 << 20, value_parser = payload::message)]
     size: usize,
-    /// Calls under way
+    /// Calls in progress
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     outstanding: u32,
-    /// Who controls the rate. By default what endpoints do by themselves: Swift in the simulated network, nobody in
-    /// memory, where there is no link
+    /// Congestion control. Default: the endpoints' own, which is Swift in the simulated network,
+    /// and none in memory, which has no link
     #[arg(long, value_enum)]
     cc: Option<Control>,
-    /// Milliseconds that are measured, with loss and without; 100 of the simulated network's, else 4,000
+    /// Measured milliseconds, with and without loss each; default 100 in the simulated network,
+    /// 4,000 in memory
     #[arg(long, value_parser = millis)]
     millis: Option<Duration>,
-    /// Where everything random comes from
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// One thread for both ends, or one for each; in memory
+    /// One thread for both ends, or one thread each; in memory only
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     threads: u8,
     /// The client's core
@@ -66,21 +67,21 @@ pub(crate) struct LossArgs {
 fn chance(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(chance) if (0.0..1.0).contains(&chance) => Ok(chance),
-        _ => Err("a part, 0 to less than 1, is wanted".into()),
+        _ => Err("a fraction, 0 to less than 1, is wanted".into()),
     }
 }
 
-/// Bytes of a datagram, as in the simulation: 1,028 of a message.
+/// Bytes of a datagram, as in the simulation; 1,028 bytes of them are payload.
 const DATAGRAM: usize = MIN_DATAGRAM;
-/// Lossless and lossy take turns of this length, for the machine changes.
+/// Lossless and lossy runs take turns of this length, because the machine's speed changes.
 const TURN: Duration = Duration::from_millis(200);
-/// A chance of losing a packet of which nothing will be seen.
+/// A probability of loss so small that no packet is lost.
 const NEVER: f64 = 1e-15;
 const WARMUP: Duration = Duration::from_millis(200);
-/// What sessions take for their link in memory, if somebody shall control their rates: 100 Gb/s.
+/// Link rate of sessions in memory if congestion control is chosen, in bytes per second: 100 Gb/s.
 const MEM_LINK: u64 = 12_500_000_000;
 
-/// Calls and bytes in some time.
+/// Throughput of a run.
 #[derive(Clone, Copy, Default)]
 struct Rate {
     gbps: f64,
@@ -104,7 +105,7 @@ pub(crate) fn loss(args: &LossArgs) -> Result<(), Failure> {
     };
     let ratio = lossy.calls_per_second / lossless.calls_per_second;
     let ratio = if args.net == Net::Sim && args.size > DATAGRAM {
-        // Calls are too long to be counted.
+        // Too few large calls end in a run to count them.
         lossy.gbps / lossless.gbps
     } else {
         ratio
@@ -153,7 +154,7 @@ fn simulated(args: &LossArgs) -> [Rate; 2] {
     })
 }
 
-/// Lossless and lossy by turns, over the same session.
+/// Runs without and with loss in turns, over the same session.
 struct InMemory<'a> {
     args: &'a LossArgs,
     handle: FaultHandle,
@@ -179,7 +180,8 @@ fn in_memory(args: &LossArgs) -> Result<[Rate; 2], Failure> {
         let ends = (client, serving);
         let mut pair = Pair::connect(ends, peer, &config, pair::answerer()?, load, outstanding)?;
         return run.measure(|time| {
-            // The thread never sleeps: its CPU time is the time, less what others have had of its core.
+            // The thread never sleeps, so its CPU time is the elapsed time without other processes'
+            // use of its core.
             let before = machine::cpu_time();
             let (calls, _) = pair.run(time)?;
             Ok((calls, machine::cpu_time() - before, pair.client.stats().protocol))
@@ -197,14 +199,15 @@ fn in_memory(args: &LossArgs) -> Result<[Rate; 2], Failure> {
 }
 
 impl InMemory<'_> {
-    /// `run` keeps calls under way for so long; it returns how many were answered in what time, and the client's
-    /// counters.
+    /// Measures the rates without and with loss. `run` makes calls for the given time. It returns
+    /// the number of completed calls, the time that they took, and the client's counters.
     fn measure(
         &self,
         mut run: impl FnMut(Duration) -> Result<(u64, Duration, ProtocolStats), Failure>,
     ) -> Result<[Rate; 2], Failure> {
         let Self { args, handle } = self;
-        // Chance is asked about every packet, as with losses: that takes time, too.
+        // The fault transport draws a random number for every packet here, too, so both runs pay
+        // for it.
         let lossless = FaultPlan::new(args.seed).both(Faults::none().drop(NEVER));
         let (_, _, mut before) = run(WARMUP)?;
         let mut sums = [(0u64, Duration::ZERO); 2];

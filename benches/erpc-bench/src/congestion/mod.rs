@@ -1,7 +1,6 @@
-//! Congestion control and recovery from loss: what they cost and what they are worth.
+//! Benchmarks of congestion control and loss recovery: their cost and their effect.
 
 mod cost;
-mod figures;
 mod handler;
 mod idle;
 mod incast;
@@ -19,7 +18,6 @@ use erpc::{CongestionControl, DcqcnConfig, SwiftConfig, TimelyConfig};
 use erpc::{Udp, UdpConfig};
 
 pub(crate) use cost::{Controlled, Cost, Without, run as cost};
-pub(crate) use figures::{FiguresArgs, figures};
 pub(crate) use handler::{HandlerArgs, handler};
 pub(crate) use idle::{IdleArgs, idle};
 pub(crate) use incast::{IncastArgs, incast};
@@ -31,16 +29,16 @@ pub(crate) use stall::{StallArgs, stall};
 
 use crate::failure::Failure;
 
-/// Who controls the rate, at all endpoints.
+/// Congestion control of all endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Control {
-    /// Nobody: credits only
+    /// No congestion control: credits only
     None,
     /// Round-trip times
     Timely,
     /// Round-trip times, on paths of any length and rate
     Swift,
-    /// Marks of switches
+    /// ECN marks of switches
     Dcqcn,
 }
 
@@ -64,7 +62,7 @@ impl Control {
     }
 }
 
-/// What carries packets between two endpoints of this process.
+/// The transport between two endpoints of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Carrier {
     /// The memory transport
@@ -82,7 +80,7 @@ impl Carrier {
     }
 }
 
-/// A socket on loopback.
+/// A UDP transport on loopback.
 fn socket() -> Result<Udp, Failure> {
     Udp::bind(&UdpConfig::new()).map_err(Failure::of("no socket"))
 }

@@ -1,4 +1,5 @@
-//! Two endpoints of this process: on one thread, which depends least on what else the machine does, or on two.
+//! Two endpoints of this process, on one thread or on two. One thread depends least on the
+//! machine's other load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use crate::load::Load;
 use crate::machine;
 use crate::service::Answerer;
 
-/// What answers.
+/// The service that answers calls.
 pub(super) fn answerer() -> Result<Answerer, Failure> {
     Answerer::new(false).map_err(Failure::of("the service does not register"))
 }
@@ -26,16 +27,16 @@ pub(super) fn server<T: Transport>(serving: T, config: EndpointConfig) -> Result
     Ok(rpc)
 }
 
-/// A server whose answers may come later than the turn in which it was asked.
+/// A server that may answer later than in the turn that delivers the request.
 pub(super) trait Answers<T: Transport>: App<T> {
-    /// Gives the answers that are due; between two turns.
+    /// Sends the responses that are due. Runs between two turns.
     #[inline]
     fn between_turns(&mut self, _: &mut Rpc<T>) {}
 }
 
 impl<T: Transport> Answers<T> for Answerer {}
 
-/// Both ends, turned by one thread.
+/// A client and a server, both turned by one thread.
 pub(super) struct Pair<C: Transport, S: Transport, A> {
     pub(super) client: Rpc<C>,
     pub(super) server: Rpc<S>,
@@ -64,12 +65,13 @@ impl<C: Transport, S: Transport, A: Answers<S>> Pair<C, S, A> {
         Ok(pair)
     }
 
-    /// Keeps calls under way for so long, and lets them finish; how many were answered, in what time.
+    /// Makes calls for `time` and waits until they end. Returns the number of completed calls and
+    /// the time that they took.
     pub(super) fn run(&mut self, time: Duration) -> Result<(u64, Duration), Failure> {
         self.run_while(time, |_| true)
     }
 
-    /// The same; the server takes a turn only if `is_there` says so.
+    /// As [`Self::run`], but the server takes a turn only if `is_there` returns true.
     pub(super) fn run_while(
         &mut self,
         time: Duration,
@@ -85,8 +87,8 @@ impl<C: Transport, S: Transport, A: Answers<S>> Pair<C, S, A> {
     }
 }
 
-/// Serves over `serving` on core `cores.1`, with the answers of what is `made` there, while `client` runs on core
-/// `cores.0`.
+/// Runs a server over `serving` on core `cores.1`, with the service that `made` creates there,
+/// while `client` runs on core `cores.0`.
 pub(super) fn serve_while<T: Transport + Send, A: App<T>, V>(
     (serving, config): (T, EndpointConfig),
     made: impl FnOnce() -> Result<A, Failure> + Send,

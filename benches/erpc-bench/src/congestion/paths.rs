@@ -11,7 +11,7 @@ use crate::report::Line;
 
 #[derive(Args)]
 pub(crate) struct PathsArgs {
-    /// Microseconds that a packet and its answer take through empty queues; of several, clients take turns
+    /// Round trip through empty queues, in us; with several values, clients use them in turn
     #[arg(long, required = true, value_delimiter = ',', value_parser = micros)]
     rtt_us: Vec<Duration>,
     /// Rate of all cables, in Gb/s
@@ -23,22 +23,22 @@ pub(crate) struct PathsArgs {
     /// Congestion control of all endpoints
     #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
-    /// Endpoints do not know the rate of their cable
+    /// Do not tell endpoints the rate of their cable
     #[arg(long)]
     unknown_rate: bool,
-    /// Every 50 ms a host is away for a fifth of so many milliseconds or more
+    /// Stall a random host every 50 ms, for this many milliseconds or down to a fifth of them
     #[arg(long, value_parser = millis)]
     absence_ms: Option<Duration>,
-    /// Microseconds by which hosts may delay a round trip: 5 as over memory, 200 as over kernel UDP
+    /// Largest delay of a round trip by the hosts, in us: 5 as over memory, 200 as over kernel UDP
     #[arg(long, default_value = "5", value_parser = micros)]
     host_us: Duration,
-    /// What receive queues hold, in MiB
+    /// Capacity of the receive queues, in MiB
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1_024))]
     memory_mib: u64,
-    /// Packets on their way per session at first
+    /// Packets that a session may have in flight at first
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     credits: u16,
-    /// Where everything random comes from
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -85,6 +85,7 @@ pub(crate) fn paths(args: &PathsArgs) -> Result<(), Failure> {
         .number("link_gbps", Some(args.gbps.0 as f64 / 1e3))
         .int("flows", args.flows.into())
         .text("cc", args.cc.name())
+        .int("unknown_rate", args.unknown_rate.into())
         .number("gbps", Some(report.gbps))
         .number("achievable_gbps", Some(report.achievable_gbps))
         .number("ratio", Some(report.gbps / report.achievable_gbps))

@@ -1,7 +1,8 @@
-//! `recovery`: how long a call takes of which a packet was lost, in simulation and over UDP.
+//! `recovery`: the latency of calls that lose a packet, in simulation and over UDP.
 //!
-//! Over UDP a relay between client and server forwards datagrams, and leaves out the chosen ones. All three are turned by one
-//! thread: what other processes take of its core shows in the 99 %, and hardly in the median.
+//! Over UDP a relay between client and server forwards datagrams and drops the chosen ones. One
+//! thread turns all three. Time that other processes take of its core shows in the 99th percentile,
+//! and hardly in the median.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -19,20 +20,20 @@ use crate::load::Load;
 use crate::machine;
 use crate::report::Line;
 
-/// Bytes of a message in a datagram over loopback that the relay forwards.
+/// Payload of a datagram over loopback, in bytes.
 const PAYLOAD: u32 = 1_456;
-/// Calls are kept under way for so long before and after a loss.
+/// Calls are made for this long with a loss, and then without one.
 const ROUND: Duration = Duration::from_millis(1);
-/// Requests or responses that pass before one is lost.
+/// Matching packets that pass before one is dropped, at least.
 const PASSES: u64 = 3;
 const WARMUP: Duration = Duration::from_millis(300);
 
 /// Where packets are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Network {
-    /// Simulated: 100 Gb/s, 5 us there and back, timeouts 50 us above the round trip
+    /// Simulated: 100 Gb/s, round trip 5 us, RTO 50 us above the round trip
     Sim,
-    /// The kernel's UDP over loopback, timeouts 1 ms above the round trip
+    /// The kernel's UDP over loopback, RTO 1 ms above the round trip
     Udp,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct RecoveryArgs {
     core: usize,
 }
 
-/// One line for each kind of loss and number of calls under way.
+/// Runs the benchmark: one line per kind of loss and number of calls in progress.
 pub(crate) fn recovery(args: &RecoveryArgs) -> Result<(), Failure> {
     machine::pin(args.core)?;
     let kinds = [
@@ -109,7 +110,7 @@ fn over_udp(lost: Lost, outstanding: usize, rounds: u64) -> Result<Samples, Fail
         load.measure_latencies();
         load.run(&mut rpc, outstanding, ROUND, || others(&mut relay))?;
         if relay.lose > 0 {
-            return Err(Failure::new("nothing was lost within a round"));
+            return Err(Failure::new("too few packets were lost within a round"));
         }
         samples.add((load.take_latencies().micros(1.0).unwrap_or(0.0) * 1e3) as u64);
         load.run(&mut rpc, outstanding, ROUND, || others(&mut relay))?;
@@ -117,14 +118,14 @@ fn over_udp(lost: Lost, outstanding: usize, rounds: u64) -> Result<Samples, Fail
     Ok(samples)
 }
 
-/// Stands between a client and a server, at the server's port on another address.
+/// A relay between a client and a server, with the server's port on another address.
 struct Relay {
-    /// Where the client sends to.
+    /// The address that the client sends to.
     front: SocketAddr,
     towards_client: UdpSocket,
     towards_server: UdpSocket,
     client: Option<SocketAddr>,
-    /// What is lost; after so many that pass, so many.
+    /// The packets to drop: the next `pass` matching packets pass, then `lose` are dropped.
     lost: Lost,
     pass: u64,
     lose: u32,
@@ -152,7 +153,8 @@ impl Relay {
         })
     }
 
-    /// Forwards what is there. What a socket does not take is lost, as in any network.
+    /// Forwards all waiting datagrams. A datagram that a socket does not accept is lost, as in any
+    /// network.
     fn pump(&mut self) {
         let mut packet = [0; 2_048];
         while let Ok((len, from)) = self.towards_client.recv_from(&mut packet) {

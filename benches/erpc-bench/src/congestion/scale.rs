@@ -1,4 +1,4 @@
-//! `scale`: 100 nodes in two tiers, everybody calls everybody, in simulation (thesis figure 6.4).
+//! `scale`: 100 nodes in two tiers, all threads call each other, in simulation (thesis figure 6.4).
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ pub(crate) struct ScaleArgs {
     /// Threads per node, each with a session to every other
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=14))]
     threads: u16,
-    /// Calls under way per thread
+    /// Calls in progress per thread
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     outstanding: u32,
-    /// Who controls rates
+    /// Congestion control of all endpoints
     #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
-    /// Floor of the retransmission timeout, in microseconds; by default the lab's, 50. The thesis' timeout is 5,000
+    /// Floor of the RTO, in microseconds; by default the lab's, 50. The thesis' RTO is 5,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=500_000))]
     min_rto_us: Option<u32>,
-    /// What a packet costs its receiver, in nanoseconds
+    /// Time that a packet costs its receiver, in nanoseconds
     #[arg(long, default_value_t = 100)]
     packet_ns: u64,
-    /// Milliseconds that are measured
+    /// Measured milliseconds
     #[arg(long, default_value = "5", value_parser = millis)]
     millis: Duration,
-    /// Where everything random comes from
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -1,11 +1,11 @@
-//! `stall`: how soon a session is as fast as before after one end's loop stood still.
+//! `stall`: how soon a session reaches its old throughput after the loop of one end or both stalls.
 //!
-//! Both ends are turned by one thread, which never sleeps, so its CPU time is the time, less what others have had of its
-//! core: rates are taken over that. What has arrived is counted in packets that were taken in, in order: of calls of
-//! megabytes, too few end within milliseconds to tell a rate by.
+//! One thread turns both ends and never sleeps. Its CPU time is therefore the elapsed time without
+//! other processes' use of its core, and rates are relative to it. Throughput is counted in packets
+//! received in order: too few calls of megabytes end within milliseconds to measure a rate.
 //!
-//! Caches go cold while nobody uses them, whoever stands still. So as many bytes are copied with no protocol, too, before and
-//! after as long a silence.
+//! Caches go cold during any stall. For comparison, the benchmark also copies as many bytes without
+//! a protocol, before and after a silence of the same length.
 
 use std::hint;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use crate::payload;
 use crate::report::Line;
 use crate::service::Answerer;
 
-/// Whose loop stands still.
+/// The end whose loop stalls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum End {
     Server,
@@ -34,28 +34,28 @@ enum End {
 
 #[derive(Args)]
 pub(crate) struct StallArgs {
-    /// Bytes of a request; answers have 32
+    /// Bytes of a request; responses have 32
     #[arg(long, default_value_t = 1_000_000, value_parser = payload::message)]
     size: usize,
-    /// Calls under way
+    /// Calls in progress
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     outstanding: u32,
-    /// What carries packets
+    /// Transport
     #[arg(long, value_enum, default_value = "mem")]
     transport: Carrier,
-    /// Who controls the rate
+    /// Congestion control of both endpoints
     #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
-    /// What sessions take for their link, in Gb/s
+    /// Link rate that sessions assume, in Gb/s
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     gbps: u64,
-    /// How long a loop stands still, in milliseconds
+    /// Length of the stall, in milliseconds
     #[arg(long, default_value = "50", value_parser = millis)]
     stall: Duration,
-    /// Whose
+    /// End whose loop stalls
     #[arg(long, value_enum, default_value = "server")]
     end: End,
-    /// How often; figures are medians
+    /// Rounds; results are their medians
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
     /// Core to run on
@@ -63,19 +63,19 @@ pub(crate) struct StallArgs {
     core: usize,
 }
 
-/// How long it runs before the stall, the first fifth of which fills the pipe.
+/// Time before the stall. The first fifth is warm-up.
 const BEFORE: Duration = Duration::from_millis(50);
-/// And after it.
+/// Time after the stall.
 const AFTER: Duration = Duration::from_millis(100);
-/// The window: what is transferred in so long after the stall.
+/// The period after the stall in which the transferred bytes are compared.
 const SOON: Duration = Duration::from_millis(10);
-/// Throughput is back when so much of it was there during [`SLICE`].
+/// The session has recovered when it reaches this fraction of its old throughput during [`SLICE`].
 const BACK: f64 = 0.9;
 const SLICE: Duration = Duration::from_millis(2);
-/// Counters are read once in so long.
+/// Interval between two readings of the counters.
 const STEP: Duration = Duration::from_micros(20);
 
-/// What the server had taken in by a time of this process' CPU clock.
+/// What the server had received by a time of this process' CPU clock.
 #[derive(Clone, Copy)]
 struct Reading {
     at: Duration,
@@ -93,13 +93,14 @@ impl Reading {
         (self.at - earlier.at).as_secs_f64()
     }
 
-    /// Packets per second.
+    /// Packets per second since `earlier`.
     fn rate_since(&self, earlier: &Self) -> f64 {
         (self.packets - earlier.packets) as f64 / self.seconds_since(earlier)
     }
 }
 
-/// Packets per second from `from` after the first reading on, for `time` or as long as there are readings.
+/// Packets per second, from `from` after the first reading, for `time` or until the last reading;
+/// `None` without two readings in this period.
 fn rate(readings: &[Reading], from: Duration, time: Duration) -> Option<f64> {
     let after = |time| readings.partition_point(|reading| reading.at - readings[0].at < time);
     let (first, last) = (after(from), after(from + time).min(readings.len().checked_sub(1)?));
@@ -168,7 +169,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Runs, stalls, runs on.
+/// Runs one round: calls, a stall, and calls again.
 fn round<T: Transport>(args: &StallArgs, pair: &mut EndpointPair<T>) -> Result<Round, Failure> {
     let Pair { client, server, answerer, load, .. } = pair;
     let start = Instant::now();
@@ -178,7 +179,7 @@ fn round<T: Transport>(args: &StallArgs, pair: &mut EndpointPair<T>) -> Result<R
         let now = Instant::now();
         if stops <= now && now < goes_on {
             match args.end {
-                // The client's loop goes on around this.
+                // The client's loop continues to call this closure.
                 End::Server => return,
                 End::Client => {
                     while Instant::now() < goes_on {
@@ -200,7 +201,9 @@ fn round<T: Transport>(args: &StallArgs, pair: &mut EndpointPair<T>) -> Result<R
         server.run_once(answerer);
     })?;
     let (Some(first), Some(last)) = (before.first(), before.last()) else {
-        return Err(Failure::new("the core was others' all the time before the stall"));
+        return Err(Failure::new(
+            "other processes used the core during the whole time before the stall",
+        ));
     };
     let usual = last.rate_since(first);
     let bits = (last.requests - first.requests) as f64 * args.size as f64 * 8.0;
@@ -214,7 +217,8 @@ fn round<T: Transport>(args: &StallArgs, pair: &mut EndpointPair<T>) -> Result<R
     })
 }
 
-/// As many messages as are under way, copied as a memory transport copies them: into a ring and out of it.
+/// Copies as many messages as there are calls, as a memory transport does: into a ring and out of
+/// it.
 struct Copies {
     from: Vec<Vec<u8>>,
     ring: Vec<u8>,
@@ -223,7 +227,7 @@ struct Copies {
 }
 
 impl Copies {
-    /// What is copied at a time: the packets of a burst.
+    /// Bytes copied at a time: the packets of a burst.
     const RUN: usize = 128 << 10;
 
     fn new(args: &StallArgs) -> Self {
@@ -232,7 +236,7 @@ impl Copies {
         Self { from: messages(), ring, to: messages(), turns: 0 }
     }
 
-    /// A run of one message, and of the next one in the next turn.
+    /// Copies one run of a message. The next turn copies from the next message.
     fn turn(&mut self) {
         let (message, run) = (self.turns % self.from.len(), self.ring.len());
         let at = self.turns / self.from.len() * run % (self.from[message].len() / run * run);
@@ -242,7 +246,7 @@ impl Copies {
         self.turns += 1;
     }
 
-    /// Turns for so long.
+    /// Copies for `time`.
     fn run(&mut self, time: Duration) -> Vec<Reading> {
         let mut readings = Vec::new();
         let (start, mut next) = (Instant::now(), Instant::now());
@@ -258,7 +262,7 @@ impl Copies {
         readings
     }
 
-    /// What is copied in the first milliseconds after a silence, of what was copied before it.
+    /// The copy rate in the first 10 ms after a silence, as a fraction of the rate before it.
     fn ratio(&mut self, stall: Duration) -> Option<f64> {
         let before = self.run(BEFORE);
         let silence = Instant::now();
@@ -276,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_of_what_came_within() {
+    fn a_rate_counts_the_packets_of_its_period() {
         let micros = Duration::from_micros;
         let reading = |step: u64| Reading {
             at: micros(7 + 20 * step),
@@ -284,7 +288,7 @@ mod tests {
             requests: 0,
         };
         let readings: Vec<_> = (0..100).map(reading).collect();
-        // Of the squares of 5 to 10.
+        // 100 minus 25: the squares of 10 and 5.
         assert_eq!(rate(&readings, micros(100), micros(100)), Some(75.0 / 100e-6));
         assert_eq!(
             rate(&readings, micros(90), micros(105)),
@@ -294,7 +298,7 @@ mod tests {
         assert_eq!(
             rate(&readings, micros(1_960), micros(100)),
             Some(197.0 / 20e-6),
-            "what there is of it"
+            "the period ends with the last reading"
         );
         assert_eq!(rate(&readings, micros(2_000), micros(100)), None);
         assert_eq!(rate(&[], micros(0), micros(100)), None);

@@ -107,6 +107,20 @@ impl RawArgs {
         }
     }
 
+    /// Name of the system calls in the results.
+    fn stack(&self) -> &'static str {
+        match (self.mode(), self.block) {
+            (Mode::Single, false) => "raw",
+            (Mode::Single, true) => "raw-block",
+            (Mode::Mmsg, false) => "raw-mmsg",
+            (Mode::Mmsg, true) => "raw-mmsg-block",
+            (Mode::Gso, false) => "raw-gso",
+            (Mode::Gso, true) => "raw-gso-block",
+            (Mode::Tcp, false) => "raw-tcp",
+            (Mode::Tcp, true) => "raw-tcp-block",
+        }
+    }
+
     fn sizes(&self) -> Result<Sizes, Failure> {
         let is_bulk = self.workload == Workload::W3;
         let request = self.req.unwrap_or(if is_bulk { 8 << 20 } else { 32 });
@@ -271,6 +285,7 @@ impl Measure<'_> {
                 Workload::W2 => "w2",
                 Workload::W3 => "w3",
             },
+            stack: self.args.stack(),
             outstanding,
             ops,
             ops_total: warmup + ops,
