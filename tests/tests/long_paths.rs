@@ -4,7 +4,7 @@
 //!
 //! The only test of its binary, so that other tests do not use the cores at the same time. It needs
 //! root and iproute2. Without them, or if the cores are busy, the test prints the reason and is
-//! skipped. If `ERPC_REQUIRE_NAMESPACES` is set, it fails instead.
+//! skipped. If `CI_FULL` is 1, it fails without namespaces.
 
 use std::time::{Duration, Instant};
 

@@ -37,18 +37,6 @@ impl Samples {
         self.nanos.is_empty()
     }
 
-    /// Points of the cumulative distribution, from the shortest to the longest sample: a duration
-    /// in microseconds, and the fraction of samples that are not longer. There are `points` + 1 of
-    /// them.
-    ///
-    /// The points are dense in the tail: from each point to the next, the fraction of longer
-    /// samples shrinks by the same factor.
-    pub fn distribution(&mut self, points: usize) -> Vec<(f64, f64)> {
-        let last = 1.0 / self.nanos.len().max(1) as f64;
-        let part = |at: usize| 1.0 - last.powf(at as f64 / points.max(1) as f64);
-        (0..=points).map(part).filter_map(|part| Some((self.micros(part)?, part))).collect()
-    }
-
     /// The sample at the [`quantile`] `fraction`, in microseconds; `None` without samples.
     pub fn micros(&mut self, fraction: f64) -> Option<f64> {
         if !self.sorted {
