@@ -49,6 +49,7 @@ impl<R: Route> OpenSession<R> {
     ) {
         let at = self.free.first();
         self.free.remove(at);
+        self.begin_to_send(turn);
         self.arm(turn, new.deadline);
         let layout = self.cut.layout.with_size(new.request.len() as u32);
         let last_cost = self.cut.charges.last_packet(layout.len(layout.packets() - 1));
@@ -76,7 +77,12 @@ impl<R: Route> OpenSession<R> {
         if call.waiting().is_some() || call.next_to_send().is_none() {
             return;
         }
-        self.begin_to_send(turn);
+        // The call may have waited in a line for long. Between two departures of a slow session,
+        // nothing is in flight either, so congestion control does not start again here.
+        if self.credits.taken() == 0 && self.credit_limit.begin(turn.now) {
+            self.set_credits();
+            self.limit_pace(turn);
+        }
         let mut lack = self.line_ahead(lines, at_head);
         let slot = &mut self.slots[at];
         let SlotState::Call(call) = &mut slot.state else { return };
