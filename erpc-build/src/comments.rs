@@ -24,9 +24,9 @@ mod tag {
     pub(super) const SERVICE_METHOD: i32 = 2;
 }
 
-/// Gives each message, field, enum and value without a comment its name as the comment. Services
-/// and methods get only an empty location, because `prost` expects one; the generator writes their
-/// docs.
+/// Gives each message, field, oneof, enum and enum value without a comment its name as the comment.
+/// Services and methods get only an empty location, because `prost` expects one; the generator
+/// writes their docs.
 pub(crate) fn complete(file: &mut FileDescriptorProto) {
     let mut comments = Comments { path: Vec::new(), wanted: HashMap::new() };
     let package = file.package();

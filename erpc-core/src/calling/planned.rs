@@ -175,7 +175,8 @@ impl<T: Transport> Calls<T> {
             plan.earlier = Some(error);
         }
         drop(calls);
-        // Dropping a link drops its waiters, which may run arbitrary code.
+        // Drop the link only after the borrow of the table has ended: dropping a link drops its
+        // waiters, which may run arbitrary code.
         drop(before);
         Ok(())
     }

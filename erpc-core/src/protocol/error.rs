@@ -38,8 +38,8 @@ pub enum Cause {
     Unresolved,
     /// The peer was silent for the liveness timeout.
     PeerDead,
-    /// The peer answers pings, but for the liveness timeout no packets of a call have got through,
-    /// of any size.
+    /// The peer answers pings, but no packets of a call have got through for the liveness timeout,
+    /// neither large nor small ones.
     NoProgress,
     /// The peer receives this endpoint's packets from another address than when the session opened:
     /// something on the path, such as a NAT or the address of a Kubernetes service, has begun to
@@ -77,10 +77,13 @@ pub enum ConnectError {
     Timeout,
     /// The peer speaks other versions of the protocol, from the first number to the second.
     Version(u16, u16),
-    /// The peer accepts no more sessions: it has
-    /// [`EndpointConfig::max_sessions`](super::EndpointConfig::max_sessions).
+    /// The peer accepts no more sessions:
+    /// [`EndpointConfig::max_sessions`](super::EndpointConfig::max_sessions) are open.
     Full,
-    /// The peer accepts no more sessions from this host's address, by one of
+    /// The peer accepts no more sessions from this host's address, because of one of its limits:
+    /// [`max_sessions_per_host`](super::EndpointConfig::max_sessions_per_host),
+    /// [`max_sockets_per_host`](super::EndpointConfig::max_sockets_per_host) or
+    /// [`reserved_sessions`](super::EndpointConfig::reserved_sessions).
     HostFull,
     /// The peer does not accept sessions at all.
     NotListening,

@@ -10,7 +10,7 @@ use crate::transport::TxQueue;
 /// the endpoint's own, not the network's.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct QueueWait {
-    /// The time since the loop had last polled the queue when it took this burst, in nanoseconds.
+    /// How long the loop had not polled the queue when it took this burst, in nanoseconds.
     pub absence: u64,
     /// The time since the loop took this burst, in nanoseconds. In this time the handlers of
     /// earlier packets ran.
@@ -43,7 +43,8 @@ impl<'a, X> Turn<'a, X> {
         Self { now, queue_wait: QueueWait::default(), marked: false, endpoint, tx }
     }
 
-    /// The same turn for a function that is not inlined, so that this one stays in registers.
+    /// A copy of this turn, for a function that is not inlined. Only the copy's address leaves the
+    /// caller, so the compiler can keep the original in registers.
     #[inline(always)]
     pub(super) fn reborrow(&mut self) -> Turn<'_, X> {
         let Self { now, queue_wait, marked, .. } = *self;

@@ -352,8 +352,8 @@ mod tests {
             follows_a_heap::<14>(&steps, 31);
         }
 
-        /// The clock converts a processor's counter to nanoseconds: every tick of it has a rounding
-        /// error.
+        /// The clock converts the processor's cycle counter to nanoseconds and rounds each reading
+        /// down. The rounding must not make an entry early or late.
         #[test]
         fn an_entry_at_the_horizon_is_on_time_at_any_clock_frequency(
             hertz in 1_000_000_000u64..5_000_000_000, begin in 0u64..1 << 50,

@@ -191,9 +191,9 @@ pub trait RxQueue {
     fn burst(&mut self) -> usize;
 
     /// Whether the last burst left the queue empty: every packet that had arrived when the burst
-    /// began was handed out by it or by an earlier burst. May be false although the queue is empty,
-    /// but the next burst must then return true unless more packets arrive. While it is false,
-    /// timers wait, up to a bound, because responses may lie unread.
+    /// began was handed out by it or by an earlier burst. May be false although the queue is empty;
+    /// but after the next burst it must be true, unless more packets arrive. While it is false, the
+    /// event loop delays timers, up to a bound, because responses may lie unread.
     fn is_drained(&self) -> bool;
 
     /// Packet `index` of the last burst, in order of arrival.

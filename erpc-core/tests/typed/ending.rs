@@ -1,4 +1,5 @@
-//! Shutdown of endpoints: in the middle of a turn, and with calls and waits after it.
+//! Shutdown of endpoints: a callback shuts its endpoint down in the middle of a turn, and users
+//! make calls and await sessions after the shutdown.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;

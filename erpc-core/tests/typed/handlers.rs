@@ -175,9 +175,10 @@ fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool
     // The loop learns that its turns are long. This must not change which requests are late.
     pair.client.send(BLOCK_LOOP.id(), b"", 1);
     pair.exchange(&[1]);
-    // Each pair is one burst: a handler after the blocking one, and a task that starts after it. A
-    // socket may split the burst; then the first request is in time and the next attempt may
-    // succeed.
+    // The two requests of a pair are one burst. In the first pair, the handler of the second
+    // request runs after the blocking handler. In the second pair, the first request's task starts
+    // only after the blocking handler. A socket may split the burst. Then the request with the
+    // deadline is in time, and the loop tries again.
     let mut sent = 0;
     for (first, second, late) in [(BLOCK_LOOP, DISPATCH, 1), (ASYNC, BLOCK_LOOP, 2)] {
         while pair.late() < late {
@@ -196,7 +197,8 @@ fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool
     let requests = pair.requests();
     pair.client.send_extended(WORKER.id(), (&[], Some(LONG)), b"", 2);
     pair.client.turn();
-    // The client's loop does not run meanwhile: it would end and cancel the call itself.
+    // Until `exchange`, only the server's loop runs. The client's loop would notice the deadline
+    // itself, and would end and cancel the call.
     pair.serve_until(|pair| pair.requests() > requests);
     pass_time(LONG);
     slow.gate.open();

@@ -182,7 +182,8 @@ impl Side for HostileServers {
         let mut honest = Vec::new();
         for (to, packet) in harness.out.packets() {
             let Some((header, _)) = craft::read(packet) else {
-                // The client refuses a `Hello` of another version in that version.
+                // Only one kind of packet is unreadable here: the client's refusal of a `Hello` of
+                // another version. The refusal's header has that version.
                 let parsed = Header::parse(packet);
                 assert!(
                     matches!(parsed, Err(HeaderError::Version(_))),

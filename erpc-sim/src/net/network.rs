@@ -235,7 +235,7 @@ impl Network {
         now
     }
 
-    /// A packet has arrived at a switch: queue it, or drop it without room.
+    /// A packet has arrived at a switch: queues the packet, or drops it if there is no room.
     #[inline]
     fn forward(&mut self, now: u64, switch: u32, mut packet: Packet) {
         let switch = &mut self.switches[switch as usize];
@@ -271,7 +271,7 @@ impl Network {
             self.stats.peak_queue_bytes = self.stats.peak_queue_bytes.max(queued);
             self.switches[switch as usize].fill(index, bytes, departs);
         }
-        // Behind other packets it does not change the next arrival.
+        // If other packets are in front of this one, the port's next arrival stays the same.
         if alone {
             self.reschedule(index);
         }

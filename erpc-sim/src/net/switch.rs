@@ -90,8 +90,9 @@ impl Switch {
         self.routes[host as usize]
     }
 
-    /// Decides about a packet of `bytes` that has arrived at `now` and leaves through `port`.
-    /// Settles the port.
+    /// Decides whether the switch queues, marks or drops a packet of `bytes` bytes that has arrived
+    /// at `now` (ns) and leaves through `port`. First subtracts the packets that have left the port
+    /// ([`Port::settle`]).
     #[inline]
     pub(super) fn judge(&mut self, now: u64, port: u32, bytes: u64, ports: &mut [Port]) -> Verdict {
         self.used_bytes -= ports[port as usize].settle(now);
@@ -119,7 +120,7 @@ impl Switch {
         }
     }
 
-    /// Adds `bytes` to the buffer, which leave `port` at `departs`.
+    /// Adds a packet of `bytes` bytes to the buffer. It leaves `port` at `departs` (ns).
     #[inline]
     pub(super) fn fill(&mut self, port: u32, bytes: u64, departs: u64) {
         self.used_bytes += bytes;
@@ -129,7 +130,7 @@ impl Switch {
         }
     }
 
-    /// Removes `bytes` that a port has sent from the buffer.
+    /// Subtracts `bytes` from the buffer: a port has sent them.
     #[inline]
     pub(super) fn free(&mut self, bytes: u64) {
         self.used_bytes -= bytes;

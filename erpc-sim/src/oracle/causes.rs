@@ -46,7 +46,7 @@ impl Oracle {
             self.sessions[session as usize];
         let (connect, liveness) = self.timeouts[of];
         let was_open = opened_at.is_some();
-        // How long the condition has lasted, and how long it must last at least.
+        // The time since the event that starts the cause's timeout, and that timeout.
         let (lasted, least) = match cause {
             Cause::Connect(_) if was_open => {
                 return self
@@ -57,7 +57,8 @@ impl Oracle {
                 return self.blame(format!("{what}, and has never opened: {cause}"));
             }
             Cause::PeerDead => (self.now.nanos_since(heard_at), liveness),
-            // Other calls may have been answered in between.
+            // `heard_at` does not show the progress of this call: the session may have heard
+            // answers to other calls.
             Cause::NoProgress => (self.now.nanos_since(opened_at.unwrap_or(asked_at)), liveness),
             // With little memory, tables are small.
             Cause::NoMemory | Cause::Connect(ConnectError::Full | ConnectError::HostFull) => {

@@ -1,4 +1,5 @@
-//! Checks that clients wait for slow methods as long as these recently took.
+//! Checks that a client, before it probes, waits for a slow method about as long as the method
+//! recently took.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,9 @@ struct Told {
     most: u64,
     /// When the last answer arrived.
     last: Instant,
-    /// When the last answer of one packet arrived to a request that was sent once. Only such an
-    /// answer surely tells the time.
+    /// When the client last received a response of one packet to a request of one packet that it
+    /// had sent only once. Only such a response certainly tells the client how long the handler
+    /// took.
     last_plain: Option<Instant>,
 }
 
@@ -23,20 +25,21 @@ struct Told {
 #[derive(Default)]
 pub(super) struct MethodTimes(BTreeMap<(usize, usize), BTreeMap<u32, Told>>);
 
-/// A client surely remembers times that it learned this recently, in ns.
+/// A client certainly still knows a time that it learned less than this long ago, in ns.
 const LATELY: u64 = 500_000_000;
 
 /// A client may have forgotten times that it learned this long ago, in ns.
 const LONG_AGO: u64 = 2_500_000_000;
 
-/// The number of methods per server whose times a client surely keeps: 16, some of which may be of
-/// cancelled calls.
+/// The number of methods per server whose times a client certainly keeps. The client keeps the
+/// times of 16 methods, but some of these may be methods of cancelled calls, which the oracle does
+/// not count.
 const KEPT: usize = 12;
 
 /// A client need not wait longer for a handler than this many minimum timeouts.
 const MOST_FLOORS: u64 = 8;
 
-/// A client need not keep times below this part of the minimum timeout.
+/// A client need not keep times below 1/`NOTABLE` of the minimum timeout.
 const NOTABLE: u64 = 8;
 
 /// The longest response that surely fits into one packet, in bytes.

@@ -115,7 +115,8 @@ impl FirstTimeouts {
         let trip = handshake.opened_at?.nanos_since(handshake.sent_at) + SLACK / 4;
         let most = (3 * trip).max(trip + floor);
         let waited = now.nanos_since(again.before);
-        // After a second `Open` the client does not know which one the server answered.
+        // After a second `Open` the client does not know which one the server answered. So the
+        // client's RTT may differ from `trip`.
         (handshake.opens == 1 && waited > most + most / PART + SLACK).then_some((waited, trip))
     }
 }

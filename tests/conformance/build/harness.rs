@@ -124,8 +124,8 @@ pub fn drive(calls: &mut ::erpc_conformance::Calls) {{
     )
 }
 
-/// The name of a client's function for a method. If every client has a function of that name, an
-/// underscore follows.
+/// The name of the generated client's function for a method. An underscore is added if the name is
+/// one of [`CLIENT_RESERVED`], the functions that every client has.
 fn call_name(method: &MethodDescriptor) -> String {
     let name = names::snake(method.name());
     if CLIENT_RESERVED.contains(&&name[..]) { name + "_" } else { name }

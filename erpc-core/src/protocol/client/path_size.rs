@@ -58,8 +58,7 @@ pub(super) struct PathSize {
     /// Bytes of a datagram of the session's large packets.
     large: u32,
     state: State,
-    /// When a full large packet last got through, per [`Way`]; zero since a check of that way
-    /// began.
+    /// When a full large packet last arrived, per [`Way`]. A check of a way sets its time to zero.
     carried_at: [Instant; 2],
     /// Checks in a row that confirmed the size, and when the next check may start.
     refuted: u8,
@@ -134,7 +133,7 @@ impl Round {
         let width = high - 1 - low;
         let count = width.min(PROBES as u32);
         for (part, size) in (1..=count).zip(&mut sizes) {
-            // The last one is the largest size that may pass.
+            // The last probe has the largest size that may still pass, `high - 1`.
             *size = low + (width * part).div_ceil(count);
         }
         let due = Instant::ZERO;
@@ -366,7 +365,8 @@ impl PathSize {
         Round { sizes, suspected: Some(way), ..Round::new(BASE, self.large + 1) }
     }
 
-    /// Declares dropped what was not answered in this round, and starts the next round.
+    /// Counts the probes of this round that were not answered as dropped, and starts the next
+    /// round.
     fn narrow(&mut self, now: Instant, timeout: u64, is_large: bool) -> PathStep {
         let State::Probing(round) = &self.state else { return PathStep::None };
         let (low, is_check) = (round.low, round.suspected.is_some());

@@ -58,17 +58,19 @@ pub(super) struct Probing {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Quiet,
-    /// `count` probes are out, the first one since `since`.
+    /// The client has sent `count` probes without an answer, the first one at `since`.
     Out {
         since: Instant,
         count: u8,
     },
-    /// The probe's call was answered; its second copy was sent at `since`. Unless an answer to an
-    /// older packet arrives, the second copy was answered.
+    /// The probe's call was answered, but the client does not know which copy of its packet the
+    /// server answered. The second copy was sent at `since`. The client supposes that the server
+    /// answered the second copy, unless an answer to an older packet arrives within one RTT.
     Supposed {
         since: Instant,
     },
-    /// Since then, the server answers packets that it received before the probe.
+    /// At `since`, an answer arrived to a packet that the server had received before the probe. The
+    /// server was away and is now working off its queue.
     Late {
         since: Instant,
     },
@@ -133,9 +135,9 @@ impl Probing {
         }
     }
 
-    /// The probe's call was answered now. It was first sent again at `since`, and the server
-    /// processed it for `processing` ns. `rtt` is a round trip, in ns. Returns whether to check the
-    /// waiting calls.
+    /// The probe's call was answered now. The client first sent the call again at `since`, and the
+    /// server processed the request for `processing` ns. `rtt` is a round trip, in ns. Returns
+    /// whether to check the waiting calls.
     pub(super) fn on_ambiguous_answer(
         &mut self,
         now: Instant,
@@ -170,8 +172,9 @@ impl Probing {
         sent_at < self.answered
     }
 
-    /// When a call that was last sent at `sent_at` is declared lost, or becomes the probe. Its own
-    /// timeout expires at `own_due`. `is_widespread`: many calls of the session are silent.
+    /// The time at which the client acts on an unanswered call: it treats the call as passed, or
+    /// makes it the probe. The call was last sent at `sent_at`, and its own timeout expires at
+    /// `own_due`. `is_widespread`: many calls of the session are silent.
     pub(super) fn due(
         &self,
         now: Instant,

@@ -117,13 +117,14 @@ impl Recovery {
         echo == Stamp::NONE || echo.is_since(self.probed_at)
     }
 
-    /// Whether the server received the request that it answers now before a timeout sent it again.
-    /// The server had it for `served` ns by its own clock (Eifel, RFC 3522).
+    /// Whether the server had the request before a timeout sent it again, according to an answer
+    /// that arrives now. By the server's clock, the server had the request for `served` ns (Eifel,
+    /// RFC 3522).
     pub(super) fn was_there_before(&self, served: u64, now: Instant) -> bool {
         served > now.nanos_since(self.probed_at)
     }
 
-    /// Whether no answer has shown yet if the probes were needed.
+    /// Whether it is still unknown if the last probes were needed.
     pub(super) fn is_undecided(&self) -> bool {
         self.undecided > 0
     }

@@ -90,12 +90,13 @@ impl Response {
         self.failure
     }
 
-    /// Whether it is listed to be pulled at the end of the burst.
+    /// Whether the response is listed to be pulled at the end of the burst.
     pub(super) fn is_pull_pending(&self) -> bool {
         self.pull_pending
     }
 
-    /// Forgets what was asked for and has not arrived: it is lost, or dropped on arrival.
+    /// Forgets the packets that were asked for and have not arrived: they are lost, or the client
+    /// drops them on arrival.
     pub(super) fn forget_asked(&mut self) {
         self.asked = self.assembly.next();
     }
@@ -116,12 +117,13 @@ impl Response {
         self.assembly.discard(pool);
     }
 
-    /// Lists it to be pulled at the end of the burst. False if it was already listed.
+    /// Marks the response as listed to be pulled at the end of the burst. Returns whether the
+    /// caller must add it to the list; false if the response is listed already.
     pub(super) fn pull_later(&mut self) -> bool {
         !std::mem::replace(&mut self.pull_pending, true)
     }
 
-    /// The end of the burst has come: it is not listed any more.
+    /// The burst has ended: the response is not listed any more.
     pub(super) fn pulled(&mut self) {
         self.pull_pending = false;
     }

@@ -357,7 +357,8 @@ impl Swift {
         }
     }
 
-    /// Ends the epoch: grows or cuts the window, ends a dip, or lengthens the path.
+    /// Ends the epoch. Grows or cuts the window, begins or ends a dip, or counts a queue that stays
+    /// after [`LONGER_AFTER`] cuts as a part of the path.
     fn decide(&mut self, now: Instant) {
         let Epoch { since, queue, in_flight, .. } = self.epoch;
         self.epoch = Epoch::at(now);
@@ -366,8 +367,8 @@ impl Swift {
             self.last_used = window;
             return;
         }
-        // Use the larger of two epochs: one epoch with few packets in flight, as after a dip or a
-        // stall, does not show that the window is unused.
+        // Use the larger value of this epoch and the one before: one epoch with few packets in
+        // flight, as after a dip or a stall, does not show that the window is unused.
         let used = f64::from(in_flight.max(1));
         let used = std::mem::replace(&mut self.last_used, used).max(used);
         let packets = self.window.unwrap_or(used);
@@ -397,7 +398,7 @@ impl Swift {
             let is_far = queue as f64 > FAR * target;
             self.before = is_far.then_some(packets);
             let gentle = if is_far { 1.0 } else { (packets / GENTLE).sqrt().min(1.0) };
-            // Down to the window that leaves the queue empty.
+            // Cut to the window that leaves the queue empty.
             let cut = (queue as f64 / trip).min(MOST_CUT) * gentle;
             let window = packets.min(used) * (1.0 - cut);
             if self.window.is_none() {

@@ -16,14 +16,18 @@ pub const KEPT_CAPACITY: usize = 768;
 /// The progress of a slot's current request.
 ///
 /// ```text
-/// Idle -> [Receiving ->] Executing [-> Accepted] -> Responding -> Idle, when the client confirms the response
-///   ^           |                                     ^ | the slot's next request
-///   |           +-------------- Cancel ---------------+ |
-///   +---------------------------------------------------+
+/// Idle -> [Receiving ->] Executing [-> Accepted] -> Responding -> Idle
 /// ```
 ///
-/// A slot keeps the buffer of a small response for the next one (thesis section 6.3.3, preallocated
-/// responses). The next request passes it to the handler.
+/// * A request of one packet skips `Receiving`.
+/// * The slot enters `Accepted` only if the client sends a packet of the executing request again,
+///   or cancels the request.
+/// * If the client cancels a request before it is complete, or there is no memory for it, the slot
+///   goes to `Responding` without the handler. The response is a failure.
+/// * `Responding` ends when the client confirms the response, or sends the slot's next request.
+///
+/// A slot keeps the buffer of a small response. The handler of the slot's next request gets the
+/// buffer for its own response (thesis section 6.3.3, preallocated responses).
 pub(super) enum SlotState {
     /// The slot has received no request yet, or the client has confirmed the last response.
     Idle { kept: Option<MsgBuf> },

@@ -44,6 +44,7 @@ pub struct UdpRx {
     datagrams: [Datagram; MAX_BURST],
     /// Which of these datagrams were marked.
     marks: [bool; MAX_BURST],
+    /// Number of these datagrams, and index of the first one that has packets left to hand out.
     received: usize,
     next: usize,
     /// Whether this burst's system call returned fewer datagrams than requested.

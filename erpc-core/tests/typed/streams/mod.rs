@@ -33,7 +33,8 @@ const SUM: Method<Number, Number> = Method::new("test.Streams/Sum");
 const LATE: Method<Number, Number> = Method::new("test.Streams/Late");
 /// Sends each number's double; fails if one is 13.
 const DOUBLE: Method<Number, Number> = Method::new("test.Streams/Double");
-/// Answers each number with a message of as many bytes, or of 100 less than the limit if too large.
+/// Answers each number with a message of that many bytes. If that is too large, the message has 100
+/// bytes less than the limit.
 const GROW: Method<Number, Number> = Method::new("test.Streams/Grow");
 /// Sends one number and waits forever.
 const MUTE: Method<Number, Number> = Method::new("test.Streams/Mute");

@@ -184,8 +184,8 @@ impl<R: Route> OpenSession<R> {
         if packet >= response.asked() {
             return Err(DropReason::Unsolicited);
         }
-        // The first packet of a pull: the packets behind it have waited for it, so only it is
-        // timed.
+        // Only the first packet of a pull gives a round trip. The server sends the other packets
+        // behind it, so their times include a queue of the client's own making.
         if let Some(trip) = echo.nanos_until(turn.now)
             && response.is_first_with(echo)
         {

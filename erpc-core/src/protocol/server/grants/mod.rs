@@ -404,13 +404,13 @@ impl Socket {
         matches!(self.use_, Use::Rising | Use::Busy(_))
     }
 
-    /// Divides its share among its endpoints, with the hysteresis of [`Shares`].
+    /// Divides the socket's share among its endpoints, with the hysteresis of [`Shares`].
     fn divide(&mut self) {
         let endpoints = self.endpoints.len();
         self.halvings = settle(self.halvings, halvings(endpoints), endpoints <= FEW_ENDPOINTS);
     }
 
-    /// The share of each of its endpoints: what it may have in flight, in charge units.
+    /// What each of the socket's endpoints may have in flight, in charge units.
     fn entitled(&self, shares: &Shares) -> u32 {
         let share = match self.use_ {
             Use::Quiet(_) | Use::Candidate | Use::Rising => shares.quiet(),
