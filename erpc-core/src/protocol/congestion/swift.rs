@@ -68,13 +68,13 @@ const TARGET: f64 = 6_000.0;
 /// What each doubling of the time between packets adds to the target, and the largest target, in
 /// ns.
 const TARGET_PER_DOUBLING: f64 = 2_000.0;
-const MOST_TARGET: f64 = 24_000.0;
+const MAX_TARGET: f64 = 24_000.0;
 /// On a link of a known rate, the largest target is shorter by this part of a packet's transmission
-/// time, down to [`LEAST_MOST_TARGET`]: on a slow link the queue holds a few packets, and the
+/// time, down to [`MIN_MAX_TARGET`]: on a slow link the queue holds a few packets, and the
 /// minimum delay of an epoch misses a large part of one. It is longer by [`PATH_PART`] of the path:
 /// with short targets, sessions with long round trips share less evenly.
 const PACKET_PART: f64 = 0.8;
-const LEAST_MOST_TARGET: f64 = 16_000.0;
+const MIN_MAX_TARGET: f64 = 16_000.0;
 const PATH_PART: f64 = 0.07;
 /// The time between packets to which [`TARGET`] belongs, in ns.
 const TARGET_GAP: f64 = 100.0;
@@ -83,41 +83,41 @@ const SHORT_PATH: f64 = 3_000_000.0;
 /// The target always includes this part of the transport's noise. Most of the noise is subtracted
 /// with the hosts' own delays, and the least of several samples counts.
 const NOISE_PART: f64 = 0.05;
-/// The target includes this multiple of the jitter, limited by the transport's noise and by
-/// [`MOST_JITTER`] ns. Jitter is the change of the queueing delay from one decision to the next. A
-/// queue of the session's own making grows slowly and adds little to it.
-const JITTERS: f64 = 2.0;
-const MOST_JITTER: f64 = 50_000.0;
+/// The target includes the jitter, limited by the transport's noise and by [`MAX_JITTER`] ns. Jitter
+/// is the change of the queueing delay from one decision to the next. A queue of the session's own
+/// making grows slowly and adds little to it.
+const MAX_JITTER: f64 = 20_000.0;
 /// Weight of one decision in the mean jitter.
 const JITTER_PART: f64 = 0.125;
 /// Samples that a decision needs, besides a round trip. The second value applies where the
 /// transport's noise is larger than any target.
 const SAMPLES: u32 = 2;
-const NOISY_SAMPLES: u32 = 8;
-/// Below this window, in packets, a decision needs half as many samples: packets are at least ten
-/// round trips apart.
+const NOISY_SAMPLES: u32 = 6;
+/// Below this window, in packets, a decision needs half as many samples, because few packets make a
+/// round trip. The second value applies where the transport is noisy.
 const RARE: f64 = 0.1;
+const NOISY_RARE: f64 = 2.0;
 /// Growth per round trip: this many packets times the square root of the window in packets.
 const STEP: f64 = 0.125;
 /// The least and the largest growth per round trip, as a part of the window.
-const LEAST_STEP: f64 = 0.005;
-const MOST_STEP: f64 = 0.056;
+const MIN_STEP: f64 = 0.005;
+const MAX_STEP: f64 = 0.056;
 /// A window below [`GENTLE`] packets shrinks by a smaller part, in proportion to its square root,
 /// unless the queue is longer than [`FAR`] times the target. Where sessions have few packets each,
 /// one packet more or less in the queue would change all windows much. The root also makes the
 /// larger of two windows shrink by the larger part.
 const GENTLE: f64 = 6.0;
 const FAR: f64 = 4.0;
-/// Below this window, in packets, a change of rate shows only many round trips later. The queueing
+/// Below this window, in packets, a change of rate shows only several round trips later. The queueing
 /// delay that enters the rate is therefore smoothed with weight [`SMOOTHING`].
-const NARROW: f64 = 0.35;
+const NARROW: f64 = 1.0;
 const SMOOTHING: f64 = 0.1;
 /// After this many decisions without a cut, growth doubles with each decision, up to
-/// [`MOST_GROWTH`] of the window.
+/// [`MAX_GROWTH`] of the window.
 const HYPER_AFTER: u32 = 16;
-const MOST_GROWTH: f64 = 0.25;
+const MAX_GROWTH: f64 = 0.25;
 /// The largest cut, as a part of the window (`max_mdf` in section 3.2).
-const MOST_CUT: f64 = 0.5;
+const MAX_CUT: f64 = 0.5;
 /// The window during a dip, as a part of the free session's packets.
 const DIP: f64 = 0.125;
 /// Recovery from a cut by a queue longer than [`FAR`] times the target, such as a host's stall.
@@ -133,6 +133,9 @@ const STAYS: f64 = 0.7;
 /// packets ignore losses without a queue: with fewer packets in flight, no fewer would be lost.
 const LEFT_AFTER_LOSSES: f64 = 0.7;
 const LEAST_LOSSY: f64 = 4.0;
+/// Over a noisy transport a session keeps up to [`LEAST_LOSSY`] packets in flight until this many
+/// decisions have passed without a loss.
+const LOSSLESS: u32 = 64;
 /// A window of [`WIDE`] packets or more limits by itself, so packets are spaced [`SPACING`] times
 /// closer than the window demands.
 const WIDE: f64 = 8.0;
@@ -197,6 +200,8 @@ pub(crate) struct Swift {
     /// Time of the last loss that was considered, and consecutive round trips with losses.
     last_loss: Instant,
     lossy_trips: u32,
+    /// Decisions since the last loss.
+    lossless: u32,
 }
 
 /// Samples since the last decision.
@@ -244,6 +249,7 @@ impl Swift {
             last_rtt: Instant::ZERO,
             last_loss: Instant::ZERO,
             lossy_trips: 0,
+            lossless: LOSSLESS,
         };
         swift.set_base(path.round_trip.unwrap_or(LONGEST_PATH));
         swift.set_datagram(path.datagram);
@@ -270,10 +276,10 @@ impl Swift {
     }
 
     /// The largest target before it is stretched, in ns.
-    fn most_target(&self) -> f64 {
-        self.packet_time().map_or(MOST_TARGET, |packet| {
-            let most = (MOST_TARGET - PACKET_PART * packet).max(LEAST_MOST_TARGET);
-            (most + PATH_PART * self.base as f64).min(MOST_TARGET)
+    fn max_target(&self) -> f64 {
+        self.packet_time().map_or(MAX_TARGET, |packet| {
+            let most = (MAX_TARGET - PACKET_PART * packet).max(MIN_MAX_TARGET);
+            (most + PATH_PART * self.base as f64).min(MAX_TARGET)
         })
     }
 
@@ -305,7 +311,7 @@ impl Swift {
 
     /// Whether the transport's noise is larger than any target.
     fn is_noisy(&self) -> bool {
-        self.noise > MOST_TARGET
+        self.noise > MAX_TARGET
     }
 
     /// Samples that a decision needs.
@@ -313,11 +319,17 @@ impl Swift {
         if self.is_noisy() { NOISY_SAMPLES } else { SAMPLES }
     }
 
-    /// The fewest packets that may be in flight, however small the window is; the rate still limits
-    /// them. Over a noisy transport one packet is not enough: a lost packet would stop the session
-    /// until its timeout.
+    /// Whether the window is so small that a decision needs half of the samples.
+    fn is_rare(&self) -> bool {
+        let rare = if self.is_noisy() { NOISY_RARE } else { RARE };
+        self.window.is_some_and(|window| window < rare)
+    }
+
+    /// The packets that may be in flight even if the window is smaller; the rate still limits them.
+    /// If packets are lost over a noisy transport, one packet is not enough: a lost packet would
+    /// stop the session until its timeout. Without losses, more packets would only leave in bursts.
     fn least(&self) -> f64 {
-        if self.is_noisy() { LEAST_LOSSY } else { 1.0 }
+        if self.is_noisy() && self.lossless < LOSSLESS { LEAST_LOSSY } else { 1.0 }
     }
 
     /// The target of a session that sends `packets` per round trip of `trip` ns, as a queueing
@@ -325,9 +337,9 @@ impl Swift {
     fn target(&self, packets: f64, trip: f64) -> f64 {
         let gap = trip / packets.max(1e-6);
         let doublings = (gap / TARGET_GAP).max(1.0).log2();
-        let target = (TARGET + TARGET_PER_DOUBLING * doublings).min(self.most_target());
-        let most = self.noise.min(MOST_JITTER);
-        let jitter = (JITTERS * self.jitter).min(most).max(self.noise * NOISE_PART);
+        let target = (TARGET + TARGET_PER_DOUBLING * doublings).min(self.max_target());
+        let most = self.noise.min(MAX_JITTER);
+        let jitter = self.jitter.min(most).max(self.noise * NOISE_PART);
         target * self.stretch() + jitter
     }
 
@@ -362,6 +374,7 @@ impl Swift {
     fn decide(&mut self, now: Instant) {
         let Epoch { since, queue, in_flight, .. } = self.epoch;
         self.epoch = Epoch::at(now);
+        self.lossless = self.lossless.saturating_add(1);
         if let Some(window) = self.dip.take() {
             self.set(window);
             self.last_used = window;
@@ -399,7 +412,7 @@ impl Swift {
             self.before = is_far.then_some(packets);
             let gentle = if is_far { 1.0 } else { (packets / GENTLE).sqrt().min(1.0) };
             // Cut to the window that leaves the queue empty.
-            let cut = (queue as f64 / trip).min(MOST_CUT) * gentle;
+            let cut = (queue as f64 / trip).min(MAX_CUT) * gentle;
             let window = packets.min(used) * (1.0 - cut);
             if self.window.is_none() {
                 self.dip = Some(window);
@@ -435,9 +448,9 @@ impl Swift {
             }
         } else {
             let doublings = self.calm_trips.saturating_sub(HYPER_AFTER).min(20);
-            let step = (STEP * window.sqrt()).clamp(window * LEAST_STEP, window * MOST_STEP);
+            let step = (STEP * window.sqrt()).clamp(window * MIN_STEP, window * MAX_STEP);
             let step = step * f64::from(1u32 << doublings) * trips;
-            self.set(window + step.min(MOST_GROWTH * window));
+            self.set(window + step.min(MAX_GROWTH * window));
         }
     }
 
@@ -472,12 +485,11 @@ impl Controller for Swift {
         if now.minus_nanos(nanos) < self.epoch.since {
             return;
         }
-        let samples = self.samples();
+        let (samples, is_rare) = (self.samples(), self.is_rare());
         let epoch = &mut self.epoch;
         epoch.samples += 1;
         epoch.queue = epoch.queue.min(nanos.saturating_sub(waited).saturating_sub(base));
         epoch.in_flight = epoch.in_flight.max(in_flight);
-        let is_rare = self.window.is_some_and(|window| window < RARE);
         let needed = if is_rare { samples / 2 } else { samples };
         if epoch.samples >= needed && now.nanos_since(epoch.since) >= base {
             self.decide(now);
@@ -491,6 +503,7 @@ impl Controller for Swift {
     /// be random. Losses in several consecutive round trips are congestion that round trips do not
     /// show.
     fn on_loss(&mut self, now: Instant, in_flight: u32) {
+        self.lossless = 0;
         let trip = self.trip(self.queue);
         let since = now.nanos_since(self.last_loss);
         if since < trip {
@@ -780,25 +793,44 @@ mod tests {
         assert_eq!(swift.window(), 23, "0.7 of 32");
     }
 
-    /// Over kernel UDP the least of two samples is mostly noise.
-    #[test]
-    fn with_noisy_hosts_the_least_of_eight_samples_counts() {
+    /// A path of 100 us over a transport with the noise of kernel UDP.
+    fn noisy() -> Swift {
         let path = Path {
             line_rate: None,
             noise: Duration::from_micros(200),
             datagram: 1_000,
             round_trip: Some(BASE),
         };
-        let (mut swift, mut clock) = (Swift::new(&SwiftConfig::new(), &path), Clock::new());
+        Swift::new(&SwiftConfig::new(), &path)
+    }
+
+    /// Over kernel UDP the least of two samples is mostly noise.
+    #[test]
+    fn with_noisy_hosts_the_least_of_six_samples_counts() {
+        let (mut swift, mut clock) = (noisy(), Clock::new());
         for _ in 0..21 {
-            clock.trips(&mut swift, 3, 4 * BASE, 40);
+            clock.trips(&mut swift, 2, 4 * BASE, 40);
             clock.trip(&mut swift, BASE + 20 * US, 0, 40);
         }
-        assert!(swift.is_at_line(), "one sample in four shows a short queue");
-        clock.trips(&mut swift, 4, 4 * BASE, 40);
+        assert!(swift.is_at_line(), "one sample in three shows a short queue");
+        clock.trips(&mut swift, 3, 4 * BASE, 40);
         assert!(!swift.is_at_line());
-        clock.trips(&mut swift, 20, 4 * BASE, 1);
+    }
+
+    #[test]
+    fn with_noisy_hosts_a_loss_lets_four_packets_fly_until_64_decisions_pass_without_another() {
+        let (mut swift, mut clock) = (noisy(), Clock::new());
+        clock.trips(&mut swift, 30, 4 * BASE, 1);
+        swift.set(0.5);
+        assert_eq!(swift.window(), 1);
+        swift.on_loss(clock.0, 1);
         assert_eq!(swift.window(), 4, "a packet that waits for a timeout does not stop the others");
+        while swift.lossless < LOSSLESS {
+            assert_eq!(swift.window(), 4);
+            clock.trip(&mut swift, 4 * BASE, 0, 1);
+            swift.set(0.5);
+        }
+        assert_eq!(swift.window(), 1);
     }
 
     #[test]
