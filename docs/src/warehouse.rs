@@ -86,7 +86,8 @@ impl Stock for Warehouse {
             Err(error) => Err(error),
         };
         if let Err(error) = delivered {
-            // The parcel may have arrived all the same. A strict warehouse would ask the other one.
+            // The delivery failed here, but the other warehouse may have received the parcel. A
+            // strict warehouse would first ask the other warehouse.
             self.add(&parcel);
             return Err(error.into());
         }
