@@ -144,8 +144,8 @@ mod chosen {
         GenerationReused,
         /// A timer that should move to a lower level of the wheel is lost.
         TimerLost,
-        /// A session that ends still counts for its client endpoint, so the windows of the others
-        /// stay small.
+        /// A session that ends still counts for its client endpoint, so the windows of other client
+        /// endpoints stay small.
         GrantLeak,
         /// Clients never send `Done` for large responses.
         DoneForgotten,
@@ -234,7 +234,7 @@ mod chosen {
         StreamStatusLost,
         /// Timers fire while the answers that they wait for are unread in the receive queue.
         TimersBeforeAnswers,
-        /// Every copy of a request is answered, however soon it follows the previous one.
+        /// Every copy of a request is answered, however soon it follows the previous copy.
         DuplicateAlwaysAnswered,
         /// A client does not store the time that a server reports for a method.
         MethodTimeForgotten,
@@ -252,7 +252,7 @@ mod chosen {
         CreditsKeptIdle,
         /// A session's credit limit does not shrink when the session needs less.
         CreditsNotShrunk,
-        /// A session that runs out of credits gets twice its limit, whatever its path holds.
+        /// The credit limit of a session that runs out of credits doubles, whatever its path holds.
         CreditsLeap,
         /// A session does not record that it ran out of credits.
         RunOutForgotten,

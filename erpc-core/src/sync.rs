@@ -15,7 +15,7 @@
 //! * Loom's search is incomplete: it compares an access only with the last access to the same
 //!   variable, and omits orders that a thread's own load hides.
 //!
-//! So trust a model only after it has failed with broken code.
+//! So trust a test only after it has failed with broken code.
 
 #[cfg(not(loom))]
 pub(crate) use ordinary::*;
@@ -106,8 +106,9 @@ mod model {
         /// loses their purpose: if two threads each store and then load the other's variable, at
         /// least one sees the other's store. Each access therefore also modifies one common
         /// variable, with release after a store and with acquire before a load. This restores
-        /// exactly that guarantee: each of the four accesses still has to be `SeqCst`. However, it
-        /// hides a race on other memory that only such accesses publish.
+        /// exactly that guarantee: each of the four accesses still has to be `SeqCst`. However, the
+        /// common variable also orders other accesses of the threads, so the test does not find a
+        /// race on memory that only `SeqCst` accesses publish.
         fn before_load(order: Ordering) {
             if order == Ordering::SeqCst {
                 TOTAL_ORDER.fetch_add(0, Ordering::Acquire);

@@ -37,7 +37,8 @@ impl App<UdpTransport> for Echo {
     }
 }
 
-/// Makes a new call for every reply, on the session with the index in the token.
+/// Counts replies. If `again` is set, makes a new call for every reply, on the session whose index
+/// is the token.
 #[derive(Default)]
 struct Caller {
     sessions: Vec<SessionId>,

@@ -198,8 +198,8 @@ fn a_stream_message_wakes_a_driven_endpoint_that_sleeps() {
         let (out, mut numbers) = channel.bidi_streaming(&ECHO);
         let mut slowest = Duration::ZERO;
         for number in 0..10 {
-            // Until the endpoint sleeps. Without the message, its next wakeup is a ping, seconds
-            // later.
+            // Wait until the endpoint sleeps. Without the message, the endpoint would wake up only
+            // for a ping, seconds later.
             tokio::time::sleep(Duration::from_millis(30)).await;
             let begin = Instant::now();
             out.send(number).await.unwrap();
@@ -264,14 +264,15 @@ fn long_waits_do_not_panic_while_the_endpoint_runs() {
     let (endpoint, session) = connected(&server);
     let local = LocalSet::new();
     runtime().block_on(local.run_until(async {
-        // Driven, though it sleeps all the time.
+        // The endpoint is driven, although it sleeps nearly all the time.
         let driven = endpoint.clone();
         let driver = spawn_local(async move { drive(&driven).await });
         endpoint.sleep(3 * LIVENESS).await;
         assert_eq!(session.call(&DOUBLE, &1).await, Ok(2));
         driver.abort();
         assert!(driver.await.unwrap_err().is_cancelled());
-        // In the endpoint's own loop: awaited directly, from its tasks, and with foreign wakers.
+        // The endpoint runs its own loop. The futures are awaited directly, from the endpoint's
+        // tasks, and with foreign wakers.
         let slept = endpoint.sleep(2 * LIVENESS);
         endpoint.block_on(tokio::task::unconstrained(slept));
         let both = join_all([2, 3].map(|times| endpoint.sleep(LIVENESS * times)));
@@ -280,7 +281,7 @@ fn long_waits_do_not_panic_while_the_endpoint_runs() {
         endpoint.block_on(task);
         let foreign = tokio::time::timeout(9 * LIVENESS, Foreign(endpoint.sleep(2 * LIVENESS)));
         endpoint.block_on(async { foreign.await.unwrap() });
-        // Turned by hand now and then, beside the task that waits.
+        // Another task runs a turn of the endpoint now and then, while this task waits.
         let (turned, ended) = (endpoint.clone(), Rc::new(Cell::new(false)));
         let done = Rc::clone(&ended);
         let turner = spawn_local(async move {
@@ -295,7 +296,7 @@ fn long_waits_do_not_panic_while_the_endpoint_runs() {
     }));
 }
 
-/// Polls with a waker of its own, like collections of futures.
+/// Polls its future with a waker of its own, as collections of futures do.
 struct Foreign<F>(F);
 
 impl<F: Future + Unpin> Future for Foreign<F> {
@@ -326,7 +327,8 @@ fn a_later_waiter_is_not_charged_for_the_wait_of_an_earlier_one() {
         let hasty = tokio::time::timeout(patience, session.call(&DOUBLE, &1)).await;
         assert!(hasty.is_err(), "the endpoint does not run");
         tokio::time::sleep(2 * LIVENESS).await;
-        // The call is polled before the driver runs. This is not too late.
+        // The call is polled before the driver runs. The call does not panic, although no turn has
+        // run for longer than `LIVENESS`.
         let driven = endpoint.clone();
         let driver = spawn_local(async move { drive(&driven).await });
         assert_eq!(session.call(&DOUBLE, &2).await, Ok(4));

@@ -24,15 +24,15 @@ pub(crate) const MIN_PAYLOAD: usize = 1_024;
 ///
 /// The first packet's header is directly in front of the data, so a small message is one piece of
 /// memory and one DMA read. The application sees contiguous data, so the headers of later packets
-/// are after the data. Those packets are sent as two pieces.
+/// are after the data. The later packets are sent as two pieces.
 ///
 /// # Ownership
 ///
-/// The user gives a msgbuf to a call or a response. A call returns it at the end. For a response,
-/// the slot keeps it until the client has the response. Transmit queues hold counted references
-/// ([`TxPacket::hold`]). While one exists, every method that writes to the message panics, because
-/// the NIC may still read the bytes. The protocol flushes its queues before it returns a buffer
-/// (section 6.3.2.2), so users never see that panic.
+/// The user gives a msgbuf to a call or a response. A call returns the msgbuf when the call ends.
+/// The msgbuf of a response stays in its slot until the client has the response. Transmit queues
+/// hold counted references ([`TxPacket::hold`]). While one exists, every method that writes to the
+/// message panics, because the NIC may still read the bytes. The protocol flushes its queues before
+/// it returns a buffer (section 6.3.2.2), so users never see that panic.
 ///
 /// # Use as `Buf` and `BufMut`
 ///

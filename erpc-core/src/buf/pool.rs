@@ -10,13 +10,14 @@ use crate::sync;
 
 /// Smallest block, in bytes: a header and 40 bytes of data.
 const MIN_BLOCK: usize = 64;
-/// Size classes per doubling of the size. A block is at most a quarter larger than requested.
+/// Size classes per doubling of the size. A block above [`MIN_BLOCK`] is at most a quarter larger
+/// than requested.
 const STEPS: usize = 4;
 /// Number of classes, for sizes up to `64 << 19` bytes, 32 MiB. Larger blocks are allocated and
 /// freed individually.
 const CLASSES: usize = 19 * STEPS + 1;
 
-/// Largest capacity of a msgbuf, in bytes, that the pool keeps in `last` for the next allocation.
+/// Largest capacity, in bytes, of a msgbuf that the pool keeps in `last` for the next allocation.
 const SMALL: usize = 256;
 
 /// The allocation exceeds the pool's limit, or the system has no memory.
@@ -67,8 +68,8 @@ impl AddAssign for PoolStats {
 /// Buffers may outlive their pool.
 pub struct Pool {
     home: sync::Arc<Home>,
-    /// The last recycled msgbuf, if it is small. Usually it fits the next request, and then it is
-    /// reused without a lookup of its class. It is idle, but not on the idle lists.
+    /// The last recycled msgbuf, if it is small. Usually it is large enough for the next
+    /// allocation, which then needs no lookup of a class. It is idle, but not on the idle lists.
     last: Option<MsgBuf>,
     /// Idle blocks by class.
     idle: Vec<Vec<Block>>,
@@ -215,7 +216,8 @@ impl Pool {
         Ok(copy)
     }
 
-    /// Takes a msgbuf back directly, not through the cross-thread list.
+    /// Takes a msgbuf back directly, not through the cross-thread list. A msgbuf that a transmit
+    /// queue still reads, or that is not from this pool, is only dropped.
     #[inline]
     pub fn recycle(&mut self, msgbuf: MsgBuf) {
         if self.last.is_none() && msgbuf.capacity() <= SMALL && msgbuf.is_idle(&self.home) {
@@ -304,8 +306,8 @@ impl Pool {
         }
     }
 
-    /// Keeps an idle block for reuse if it has the size of a class, and frees it otherwise: adopted
-    /// blocks may have any size.
+    /// Keeps an idle block for reuse if it has the size of a class, and frees it otherwise. Adopted
+    /// blocks and blocks above the largest class have other sizes.
     #[inline]
     fn keep(&mut self, block: Block) {
         match class_for(block.capacity()) {

@@ -2,7 +2,8 @@
 //!
 //! A callback is boxed while its call is in flight. The box is reused for the next callback of the
 //! same type, so that consecutive calls do not allocate. Spare boxes are stored in stacks, selected
-//! by a hash of the callback's type. Types can share a stack: a downcast tells whether a box fits.
+//! by a hash of the callback's type. Types can share a stack: a downcast tells whether a box has
+//! the right type. If not, the box is freed.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -15,7 +16,7 @@ use crate::service::{Codec, Method};
 
 /// Number of stacks of spare boxes.
 const STACKS: usize = 16;
-/// Most spare boxes in a stack, and most bytes in a spare box.
+/// Maximum number of spare boxes in a stack, and maximum size of a spare box in bytes.
 const SPARES: usize = 256;
 const SPARE_BYTES: usize = 512;
 
@@ -119,8 +120,8 @@ impl Callbacks {
     }
 }
 
-/// The index of the stack for boxes of type `W`: `STACKS`, so no stack, if `W` is too large. The
-/// compiler sees a constant.
+/// The index of the stack for boxes of type `W`. It is `STACKS`, which is no valid index, if `W`
+/// has more than [`SPARE_BYTES`] bytes. The compiler computes the index.
 #[inline(always)]
 fn stack_of<W: 'static>() -> usize {
     if size_of::<W>() > SPARE_BYTES {

@@ -1,9 +1,10 @@
 //! The calls of an endpoint, and the queue of submissions to the protocol.
 //!
 //! The raw endpoint is borrowed while its turn runs, and handlers and callbacks run within the
-//! turn. So nothing that a user calls may borrow it. Instead, calls become [`Submission`]s in a
-//! queue. The loop drains the queue at the start of a turn and right after each handler or
-//! callback, while it holds the endpoint. Outside of the loop, a long queue is drained early.
+//! turn. So no function that a user calls may borrow the raw endpoint. Instead, calls become
+//! [`Submission`]s in a queue. The loop drains the queue at the start of a turn and right after
+//! each handler or callback, while it holds the endpoint. Outside of the loop, a long queue is
+//! drained early.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
@@ -32,7 +33,7 @@ pub(crate) struct Calls<T: Transport> {
     /// Callback calls that failed before anything was sent. The loop runs these callbacks, so that
     /// no callback runs within the function that it was passed to.
     pub(super) failures: RefCell<VecDeque<FailedCall>>,
-    /// The protocol's sessions that this endpoint opened, as their handles see them.
+    /// The state of each session that this endpoint opened, shared with the session's handles.
     pub(super) links: RefCell<HashMap<SessionId, Rc<Link<T::Route>>>>,
     streams: StreamCalls<T>,
 }
@@ -82,7 +83,7 @@ impl<T: Transport> Calls<T> {
         &self.streams
     }
 
-    /// Whether something waits for the next turn of the loop.
+    /// Whether a submission or a failed call waits for the next turn of the loop.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.queued() > 0 || !self.failures.borrow().is_empty()
@@ -107,7 +108,8 @@ impl<T: Transport> Calls<T> {
     /// nothing more.
     pub(crate) fn end_all(&self) {
         self.run_failures();
-        // Calls that callbacks have made meanwhile are among the failures: they were never sent.
+        // Callbacks may just have made further calls. These were never sent and are in `failures`,
+        // so the second `run_failures` ends them.
         let unsent: Vec<usize> = self.failures.borrow().iter().map(|failed| failed.key).collect();
         let pending = self.table().pending();
         for key in pending.into_iter().filter(|key| !unsent.contains(key)) {
@@ -126,7 +128,7 @@ impl<T: Transport> Calls<T> {
         drop(left);
     }
 
-    /// Drops the callback of a call that was made when no loop existed to run it.
+    /// Drops the callback of a call that was made when no loop existed that could run the callback.
     #[cold]
     pub(super) fn drop_callback(&self, key: usize) {
         let left = self.table().remove(key);

@@ -102,7 +102,7 @@ impl<R> Link<R> {
         .await
     }
 
-    /// Wakes the task that polls with `cx` when the phase changes. A task is stored once, however
+    /// Stores the task of `cx`, to be woken when the phase changes. A task is stored once, however
     /// often it polls: a session may stay in a phase for long.
     pub(crate) fn wait(&self, executor: &Executor, cx: &Context<'_>) {
         self.waiters.borrow_mut().add(executor, cx);

@@ -72,15 +72,15 @@ impl CallOptions {
         self
     }
 
-    /// Whether a call waits, until its deadline, for a server that can be reached. Default: no. The
-    /// call fails immediately if the channel has tried all servers and reached none.
+    /// Whether a call waits, until its deadline, for a server that can be reached. Default: no;
+    /// then the call fails immediately if the channel has tried all servers and reached none.
     #[must_use]
     pub const fn wait_for_ready(mut self, wait: bool) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// These options, with unset settings taken from `defaults`.
+    /// These options; settings that are not set are taken from `defaults`.
     #[must_use]
     pub(crate) fn or(self, defaults: &Self) -> Self {
         Self {
@@ -130,7 +130,7 @@ pub(crate) struct PreparedCall {
 }
 
 /// Smallest capacity of a buffer for a request without extension, in bytes. The buffer later holds
-/// the reply until its future polls, so most small replies fit without a new allocation.
+/// the reply until the call's future takes it, so most small replies need no new allocation.
 const REPLY_ROOM: usize = 104;
 
 /// Encodes a request of `method` into a buffer of the pool. `now` is called only if the call has a
@@ -159,7 +159,8 @@ pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
         let mut rest = request.as_mut_slice();
         put_extension(0, entries, &mut rest);
         C::encode(message, &mut rest);
-        // As in `encode_sized`: bytes that the codec left unwritten may belong to an older message.
+        // As in `encode_sized`, bytes that the codec left unwritten are cut off: they may belong to
+        // an older message.
         let unwritten = rest.len();
         request.resize(head + len - unwritten);
         request

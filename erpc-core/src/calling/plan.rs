@@ -3,9 +3,13 @@
 //! ```text
 //!   start --> on a session --> ended
 //!     |         ^       |
-//!     v         |       v            both also end when the deadline passes
+//!     v         |       v
 //!   in line ----+--- backing off
 //! ```
+//!
+//! A call in line also ends when its deadline passes or, unless it waits for a server, when no
+//! server can be reached. A call backs off only if the pause ends before the deadline. After the
+//! pause, it starts like a new call.
 
 use std::rc::Rc;
 
@@ -35,13 +39,14 @@ pub(crate) trait SessionSource<R> {
 
 /// Why a call gets no session now.
 pub(crate) enum NoSession {
-    /// It is not known yet whether a server can be reached. Calls queue.
+    /// It is not known yet whether a server can be reached. Calls wait in the queue.
     Pending,
     /// No server can be reached. The last attempt failed for this cause.
     Down(Cause),
 }
 
-/// Retry and queueing state of a call on a channel. Other calls have no plan.
+/// Retry and queueing state of a call on a channel. A call that gets a session immediately and has
+/// only one attempt has no plan.
 pub(crate) struct CallPlan<R> {
     pub(super) source: Rc<dyn SessionSource<R>>,
     pub(super) method: u32,

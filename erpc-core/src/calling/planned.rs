@@ -119,13 +119,13 @@ impl<T: Transport> Calls<T> {
     }
 
     /// Handles the expiry of a planned call's timer: retries a call that backed off, fails a queued
-    /// one.
+    /// call.
     pub(crate) fn call_is_due(&self, key: usize) {
         let due = self.with_plan(key, |plan| {
             let stage = plan.stage;
             match &mut plan.stage {
                 PlanStage::InLine { timer, .. } => *timer = None,
-                // The timer has expired: there is nothing to remove the call from.
+                // The timer has expired, so `plan.leave` must not remove it.
                 PlanStage::BackingOff { .. } => plan.stage = PlanStage::OnSession,
                 PlanStage::OnSession => {}
             }

@@ -10,9 +10,11 @@ use crate::time::Instant;
 /// When a failed call is retried, and how often.
 ///
 /// A call is retried if its method is declared idempotent and the failure is one of these: the
-/// server could not be reached, it is unknown whether the handler ran, the response was lost, or
-/// the handler answered [`Code::Unavailable`]. Each attempt uses another server's session if there
-/// is one, the request as it was first encoded, and the rest of the call's time.
+/// server could not be reached, a queue of calls was full, it is unknown whether the handler ran,
+/// the response was lost, or the handler answered [`Code::Unavailable`]. A call is not retried
+/// after its deadline or a cancel, if a message was too large or malformed, or when the endpoint
+/// ends. Each attempt uses another server's session if there is one, the request as it was first
+/// encoded, and the rest of the call's time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -65,8 +67,8 @@ impl RetryPolicy {
     }
 
     /// How many retries all calls of a channel may make together, so that retries do not overload
-    /// servers in trouble: `ratio` per call, plus `per_second` each second. Unused retries are kept
-    /// for up to 10 s. Defaults: 0.2 and 10.
+    /// servers in trouble: `ratio` per call, plus `per_second` each second. At most ten times
+    /// `per_second` unused retries are kept, or 100 if that is more. Defaults: 0.2 and 10.
     #[must_use]
     pub const fn budget(mut self, ratio: f32, per_second: u32) -> Self {
         self.ratio = ratio;
@@ -135,9 +137,9 @@ fn is_final(cause: Cause) -> bool {
 /// Exponential backoff with jitter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
-    /// Longest pause after the first failure.
+    /// The pause after the first failure, before the random reduction.
     pub(crate) base: Duration,
-    /// Longest pause after any number of failures.
+    /// Cap of the pause after any number of failures.
     pub(crate) cap: Duration,
 }
 
@@ -162,7 +164,7 @@ pub(crate) struct RetryBudget {
     refused: Cell<u64>,
 }
 
-/// How many seconds of refill the bucket holds.
+/// The time whose refill the bucket can hold.
 const KEPT: Duration = Duration::from_secs(10);
 
 /// One token, in billionths. A retry costs one token.
@@ -177,7 +179,7 @@ impl RetryBudget {
 
     /// Takes one retry from the budget. False if the budget is empty.
     pub(crate) fn spend(&self, policy: &RetryPolicy, now: Instant) -> bool {
-        // A channel starts with a full bucket.
+        // A channel starts with the refill of `KEPT`, 10 s.
         let since = self.filled.replace(Some(now)).map_or(KEPT, |filled| now - filled);
         let nanos = since.min(KEPT).as_nanos() as u64;
         self.add(nanos.saturating_mul(policy.per_second.into()), policy);
@@ -199,8 +201,8 @@ impl RetryBudget {
     }
 
     fn add(&self, tokens: u64, policy: &RetryPolicy) {
-        // The cap is at least 10 per second: tokens that calls earn are kept even if `per_second`
-        // is 0.
+        // The cap is at least 100 retries, so that tokens that calls earn are kept even if
+        // `per_second` is 0.
         let most = KEPT.as_secs() * u64::from(policy.per_second).max(10);
         let full = most.saturating_mul(TOKEN);
         self.tokens.set(self.tokens.get().saturating_add(tokens).min(full));
@@ -283,7 +285,7 @@ mod tests {
             let (budget, end) = (RetryBudget::default(), 20_000_000_000);
             let asked = (0..=end).step_by(pause).map(Instant::from_nanos);
             let retries = asked.filter(|&now| budget.spend(&policy, now)).count();
-            // The full bucket of 10 s at first, plus the refill of 20 s.
+            // The initial refill of 10 s, plus the refill of 20 s.
             let expected = (end as usize / pause + 1).min(300);
             assert!((expected - 2..=expected).contains(&retries), "every {pause} ns: {retries}");
         }

@@ -18,7 +18,7 @@ const STREAM: u64 = 1 << 63;
 
 /// The client's end of a stream, which makes calls to move messages.
 pub(crate) trait StreamCaller<T: Transport>: Flush<T> {
-    /// A call has ended. `None` if the response is not a stream message.
+    /// A call has ended. `Ok(None)` if the response is not a stream message.
     fn replied(&self, ask: StreamOp, result: Result<Option<MsgBuf>, CallError>);
 }
 

@@ -119,7 +119,7 @@ impl<T: Transport> Calls<T> {
             return;
         };
         let usable = match (&entry.outcome, &entry.link) {
-            // Cancelled before it was sent: the server does not need a cancel.
+            // The call was cancelled before it was sent, so the server needs no cancel.
             (CallOutcome::Cancelled, _) => Err(Cause::Cancelled),
             (_, Some(link)) => link.usable(),
             (_, None) => Err(Cause::Disconnected),

@@ -1,9 +1,9 @@
 //! The table of calls in progress.
 //!
 //! A call is a [`CallEntry`] in the endpoint's table. Its key is the token that the protocol
-//! returns with the reply. A callback decodes the reply in the receive buffer. A future takes it
-//! later, so the bytes are copied: into the request's own buffer, which the protocol returns with
-//! the reply and which is usually large enough.
+//! returns with the reply. A callback decodes the reply in the receive buffer. A future takes the
+//! reply later, so the bytes are copied: into the request's own buffer, which the protocol returns
+//! with the reply and which is usually large enough.
 //!
 //! An entry stays until the protocol has reported the end of the call, even if the call was
 //! cancelled.
@@ -33,7 +33,7 @@ pub(crate) struct CallEntry<R> {
 pub(crate) enum CallOutcome {
     /// A future waits. The slot holds the task that polls it.
     Awaited(WakeSlot),
-    /// A callback waits; `None` only while the entry is being removed.
+    /// A callback gets the outcome; `None` only while the entry is being removed.
     Callback(Option<Box<dyn Callback>>),
     /// The call was cancelled. Its outcome is dropped.
     Cancelled,
@@ -209,7 +209,8 @@ impl<R> CallTable<R> {
         kept
     }
 
-    /// Makes the endpoint's own `task` the waiter, if the outcome is pending and has no waiter yet.
+    /// Makes the endpoint's own `task` the waiter and returns true, if the outcome is pending and
+    /// has no waiter yet.
     #[inline]
     pub(crate) fn wait_as(&mut self, key: usize, task: u32) -> bool {
         let CallOutcome::Awaited(slot @ WakeSlot::Empty) = &mut self.entries[key].outcome else {

@@ -20,7 +20,7 @@ use crate::transport::udp::UdpTransport;
 /// the future cancels the call: an unsent request is not sent, and a server that works on the call
 /// receives a cancel, possibly too late.
 ///
-/// Without async code, wait for it with
+/// Code that is not async waits for the call with
 /// [`Endpoint::block_on`](crate::endpoint::Endpoint::block_on).
 #[must_use = "dropping the call cancels it; to send without waiting, use a callback"]
 pub struct Call<M, T: Transport = UdpTransport> {
@@ -62,7 +62,7 @@ impl<M, T: Transport> Call<M, T> {
         WithMetadata { call: self }
     }
 
-    /// Polls for the reply. The caller recycles its buffer.
+    /// Polls for the reply. The caller recycles the reply's buffer.
     #[inline(always)]
     fn poll_reply(&mut self, cx: &Context<'_>) -> Poll<Result<KeptReply, CallError>> {
         let key = self.key.expect("a call is not polled after it has ended");

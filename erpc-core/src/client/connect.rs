@@ -14,11 +14,12 @@ use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
 impl<T: Transport> Endpoint<T> {
-    /// Opens a session and waits until it is open. Tries the target's addresses in order until one
-    /// answers, each for at most the connect timeout.
+    /// Opens a session and waits until it is open. Tries the target's addresses in order, each for
+    /// at most the connect timeout, until a session is open.
     ///
     /// # Errors
-    /// [`ConnectFailed`] with the address that was tried last.
+    /// [`ConnectFailed`] with the address that was tried last; the address is empty if none was
+    /// tried.
     ///
     /// # Panics
     /// Within a handler or callback, like [`Endpoint::block_on`].
@@ -36,13 +37,14 @@ impl<T: Transport> Endpoint<T> {
         Err(failed)
     }
 
-    /// Opens a session. The future returns it once it is open.
+    /// Opens a session. The future returns the session once it is open, or [`ConnectFailed`], at
+    /// the latest after the connect timeout.
     pub fn connect_async(&self, peer: T::Route) -> Connect<T> {
         Connect::new(self.open(peer))
     }
 
     /// Starts to open a session and returns it immediately. Calls wait until the session is open.
-    /// If it cannot be opened, they fail with the reason.
+    /// If it cannot be opened, the calls fail with the reason.
     #[must_use]
     pub fn open(&self, peer: T::Route) -> Session<T> {
         Session::open(self.parts(), peer)
@@ -52,7 +54,7 @@ impl<T: Transport> Endpoint<T> {
 /// A session that is being opened; see
 /// [`Endpoint::connect_async`](crate::endpoint::Endpoint::connect_async).
 ///
-/// Dropping it closes the session.
+/// Dropping the future before it completes closes the session.
 #[must_use = "dropping it closes the session"]
 pub struct Connect<T: Transport = UdpTransport> {
     session: Option<Session<T>>,

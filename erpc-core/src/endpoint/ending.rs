@@ -6,8 +6,9 @@
 //!      +--- turn runs ------+    (immediately, if no turn runs)
 //! ```
 //!
-//! Within a turn, the protocol may have more to report, and returns tokens that are keys of the
-//! tables. So the tables are emptied after the turn, and the protocol ends the calls that it holds.
+//! While a turn runs, the protocol may still report the outcomes of calls. It names each call by
+//! its token, a key of the call tables. So the tables are emptied only after the turn. The protocol
+//! itself ends the calls that it holds.
 
 use super::parts::EndpointParts;
 use super::turn::Dispatch;
@@ -17,7 +18,7 @@ use crate::transport::Transport;
 
 impl<T: Transport> EndpointParts<T> {
     /// Ends tasks, calls and sessions, because the last endpoint handle was dropped or the endpoint
-    /// was shut down. If a turn is running, this happens at its end.
+    /// was shut down. If a turn is running, this happens at the end of that turn.
     pub(super) fn shut_down(&self) {
         if self.is_closed() {
             return;
@@ -37,14 +38,15 @@ impl<T: Transport> EndpointParts<T> {
 
     #[cold]
     fn end(&self) -> usize {
-        // Borrowed until the protocol has dropped everything, so that code run by these drops and
-        // callbacks does not start the end again.
+        // The borrow lasts until the protocol has dropped everything. If code in these drops and
+        // callbacks calls `end` again, that call finds the `rpc` borrowed and returns.
         let Some(mut rpc) = self.rpc() else { return 0 };
         self.scheduler().executor().clear();
         let now = self.scheduler().now();
         self.calls().drain(&mut rpc.context_at(now));
         rpc.shutdown_at(now);
-        // Delivers the outcomes of the calls. Calls that handlers make here are too late.
+        // Delivers the outcomes of the calls. Calls that callbacks make here are too late;
+        // `fail_queued` fails them.
         rpc.run_once_at(now, &mut Dispatch(self));
         self.scheduler().enter(Lifecycle::Ended);
         drop(rpc);
@@ -53,7 +55,8 @@ impl<T: Transport> EndpointParts<T> {
         self.flushes().shut_down();
         self.requests().end_streams();
         self.calls().end_all();
-        // A future polled by another executor of this thread must not sleep forever.
+        // All timers fire now: a future that another executor of this thread polls must not sleep
+        // forever.
         self.run_alarms(Instant::NEVER);
         // A callback that answers every failure with another call has been called twice by now. It
         // is dropped here, or it would keep the endpoint alive through its session.

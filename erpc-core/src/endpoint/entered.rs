@@ -16,7 +16,8 @@ pub(crate) fn current() -> Option<Rc<dyn Any>> {
     ENTERED.with_borrow(|entered| entered.last().cloned())
 }
 
-/// Leaves the loop when dropped.
+/// While this value exists, this thread runs the loop of an endpoint. Dropping the value removes
+/// the endpoint from the list.
 pub(crate) struct EnteredEndpoint {
     _executor: tasks::EnteredExecutor,
 }
@@ -31,7 +32,8 @@ impl EnteredEndpoint {
 
 impl Drop for EnteredEndpoint {
     fn drop(&mut self) {
-        // Dropped after the borrow: it may be the last reference, and its drop may run any code.
+        // Dropped after the borrow: this may be the endpoint's last reference, and dropping an
+        // endpoint may run any code.
         let left = ENTERED.with_borrow_mut(Vec::pop);
         drop(left);
     }

@@ -36,8 +36,9 @@ use crate::transport::{Route, Transport};
 ///
 /// Cheap to clone; all clones are the same endpoint. When the last clone is dropped, its tasks are
 /// dropped, its sessions end and its calls fail. Tasks and callbacks should hold
-/// [`Session`](crate::client::Session)s, which do not keep the endpoint alive. An `Endpoint` held
-/// there would keep it alive permanently; use [`Endpoint::current`] instead.
+/// [`Session`](crate::client::Session)s, which do not keep the endpoint alive. A task or callback
+/// that holds an `Endpoint` keeps the endpoint alive permanently; use [`Endpoint::current`]
+/// instead.
 ///
 /// ```no_run
 /// use erpc_core::endpoint::Endpoint;
@@ -116,8 +117,9 @@ impl<T: Transport> Endpoint<T> {
         self.owner.idle.set(policy);
     }
 
-    /// Sets how many calls of asynchronous methods may run concurrently; default 65,536. Each has a
-    /// task with the memory of its handler. A call above the limit is immediately answered with
+    /// Sets how many calls of asynchronous methods may run concurrently; default 65,536. Each such
+    /// call has a task, which holds the memory of its handler. A call above the limit is
+    /// immediately answered with
     /// [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted), and its handler does
     /// not run. Streams do not count: each has its own session.
     pub fn set_task_limit(&self, calls: usize) {
@@ -155,7 +157,7 @@ impl<T: Transport> Endpoint<T> {
         self.owner.parts.rpc().expect(NOT_HERE).listen(acceptor);
     }
 
-    /// The latest time of the next turn, if no packet arrives and no call is made;
+    /// The time at which the next turn must run if no packet arrives and no call is made before;
     /// [`Instant::NEVER`] if nothing is due. Within handlers and callbacks, the protocol's timers
     /// are not included.
     #[must_use]
@@ -204,7 +206,7 @@ impl<T: Transport> Endpoint<T> {
 
     /// Ends the endpoint now, even if other handles exist: its tasks are dropped, its sessions end,
     /// and its calls fail with [`Cause::Shutdown`](crate::protocol::Cause::Shutdown), as do later
-    /// ones. Dropping the last handle does the same. A second call does nothing. Within a handler
+    /// calls. Dropping the last handle does the same. A second call does nothing. Within a handler
     /// or callback, the endpoint accepts no more calls from now on, and the rest happens at the end
     /// of the turn.
     pub fn shutdown(&self) {

@@ -97,7 +97,8 @@ impl<T: Transport> EndpointParts<T> {
         self.scheduler.is_closed()
     }
 
-    /// Makes a call on `link`, which is sent with the next turn, and returns its key.
+    /// Makes a call on `link` and returns the call's key. The call is sent with the next turn, or
+    /// earlier if many calls are queued.
     #[inline(always)]
     pub(crate) fn start(
         &self,
@@ -122,8 +123,8 @@ impl<T: Transport> EndpointParts<T> {
         self.hand_over();
     }
 
-    /// Passes gathered calls to the protocol if there are many, unless the endpoint's turn is
-    /// running.
+    /// Passes the queued submissions to the protocol if there are many, unless the endpoint's turn
+    /// is running.
     #[inline(always)]
     pub(crate) fn hand_over(&self) {
         if self.calls.has_gathered() {

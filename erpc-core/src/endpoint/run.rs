@@ -38,9 +38,9 @@ impl<T: Transport> Endpoint<T> {
         }
     }
 
-    /// Runs the loop until `done` returns true; it is called after every turn. If another thread
-    /// changes the condition, it must call [`Handle::wake`](super::Handle::wake), because the loop
-    /// may sleep.
+    /// Runs the loop until `done` returns true. The loop calls `done` before the first turn and
+    /// after every turn. If another thread changes the result of `done`, it must call
+    /// [`Handle::wake`](super::Handle::wake), because the loop may sleep.
     ///
     /// # Panics
     /// As [`Endpoint::block_on`].
@@ -79,7 +79,7 @@ impl<T: Transport> Endpoint<T> {
 
     /// Runs one turn: receives at most a burst of packets and runs their handlers and callbacks,
     /// runs submitted jobs and every task that is ready, and sends the results, with the next turn
-    /// at the latest. Returns the amount of work. Does not wait.
+    /// at the latest. Returns the amount of work, 0 if there was none. Does not wait.
     ///
     /// # Panics
     /// As [`Endpoint::block_on`].

@@ -140,7 +140,7 @@ impl<T: Transport> fmt::Debug for Remote<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// [`MAILBOX_LIMIT`](crate::event_loop::MAILBOX_LIMIT) jobs are already queued; this one was
+    /// [`MAILBOX_LIMIT`](crate::event_loop::MAILBOX_LIMIT) jobs are already queued; the new job was
     /// not started.
     Full,
     /// The endpoint is gone, or the job panicked. The job may have started.
@@ -161,18 +161,18 @@ impl std::error::Error for RemoteError {}
 /// Resolution of tokio's timers.
 const TIMER_GRAIN: Duration = Duration::from_millis(1);
 
-/// Number of turns after which the thread's other tasks run.
+/// After this number of consecutive turns with work, the thread's other tasks run.
 const TURNS: usize = 16;
 
 /// Runs an endpoint among the tasks of this thread, until [`Endpoint::shutdown`]. Sleeps while
 /// there is no work, whatever the endpoint's idle policy is.
 ///
 /// Run it in a `LocalSet` or in the future that a runtime blocks on. Other tasks of the thread may
-/// then await calls of the endpoint. In the last millisecond before a timer it yields instead of
-/// sleeping, because tokio's timers are not more precise.
+/// then await calls of the endpoint. In the last millisecond before a timer, `drive` yields instead
+/// of sleeping, because tokio's timers are not more precise.
 ///
 /// # Errors
-/// If tokio cannot watch the endpoint's socket.
+/// If tokio cannot watch the endpoint's socket, and within a handler or callback of the endpoint.
 ///
 /// # Panics
 /// Outside of a tokio runtime with I/O and time. Panics of callbacks pass through.
@@ -186,14 +186,13 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
             yield_now().await;
             continue;
         }
-        // The socket was empty after it was reported readable: clear that, so that tokio reports
-        // new data.
+        // Tokio reported the socket readable, and it is empty now. Clear the readiness, so that
+        // tokio reports new data.
         if let Some(mut seen) = ready.take() {
             seen.clear_ready();
         }
         if parts.next_deadline() - parts.scheduler().now() < TIMER_GRAIN {
-            // Tokio would sleep too long, and a paced session would send one packet where it may
-            // send many.
+            // Tokio would sleep too long: paced sessions would stay below their rate.
             yield_now().await;
             continue;
         }
@@ -252,7 +251,7 @@ fn watched(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd.try_clone_to_owned()?, Interest::READABLE)
 }
 
-/// Marks the endpoint as sleeping until it is dropped.
+/// Marks the endpoint as sleeping until this value is dropped.
 struct ReactorSleep<'s> {
     parts: &'s EndpointParts<UdpTransport>,
     /// Whether the eventfd that wakers write was readable.

@@ -26,7 +26,7 @@ impl<T: Transport> EndpointParts<T> {
         );
         let bell = self.mailbox().bell();
         if bell.is_rung() {
-            // Counts as work, so that the loop checks its condition before it sleeps.
+            // A nudge counts as work, so that the loop checks its condition before it sleeps.
             work += usize::from(bell.answer_nudge());
             if bell.answer(Bell::WAKES) != 0 {
                 scheduler.executor().take_remote();
@@ -48,7 +48,8 @@ impl<T: Transport> EndpointParts<T> {
         work +=
             self.calls().run_failures() + self.run_alarms(now) + scheduler.executor().run_ready();
         if self.requests().take_answered() || !self.flushes().is_empty() {
-            // Sent now, so that they do not wait for the next turn.
+            // Send the answers and the data of streams now, so that they do not wait for the next
+            // turn.
             self.send_now(now);
         }
         work
@@ -81,7 +82,7 @@ impl<T: Transport> EndpointParts<T> {
     }
 }
 
-/// Passes each event to the responsible part of the endpoint. Borrowed for one turn.
+/// Passes each event to the responsible part of the endpoint. Exists for one turn.
 pub(super) struct Dispatch<'e, T: Transport>(pub(super) &'e EndpointParts<T>);
 
 impl<T: Transport> Dispatch<'_, T> {

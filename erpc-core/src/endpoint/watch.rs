@@ -9,7 +9,8 @@ use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::{OVERFLOW_HINT, UdpTransport};
 
-/// Checks once a second whether the receive queue has overflowed, and reports that once.
+/// Checks at most once a second whether the receive queue of a UDP endpoint has overflowed. Prints
+/// the first overflow that it finds, and no later one.
 #[derive(Default)]
 pub(crate) struct OverflowWatch {
     turns: Cell<u32>,

@@ -20,7 +20,7 @@ impl Bell {
     pub(crate) const WAKES: u8 = 2;
     /// Closures are queued.
     pub(super) const JOBS: u8 = 4;
-    /// No queue has changed, but the condition of a loop such as `run_until` may have.
+    /// No queue has changed, but the condition of a loop such as `run_until` may have changed.
     const NUDGE: u8 = 8;
 
     pub(crate) fn new(waker: Waker) -> Self {

@@ -17,7 +17,8 @@ pub(crate) trait Flush<T: Transport> {
     fn shut_down(&self);
 }
 
-/// The objects to flush at the end of the turn. Each object must push itself only once.
+/// The objects to flush at the end of the turn. Each object must push itself only once before it is
+/// flushed.
 pub(crate) struct FlushQueue<T: Transport> {
     members: RefCell<Vec<Rc<dyn Flush<T>>>>,
 }

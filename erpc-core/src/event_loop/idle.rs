@@ -7,8 +7,8 @@ use crate::time::Instant;
 /// What a loop does after a turn without work.
 ///
 /// The kernel takes 10 to 50 us to wake a sleeping thread, several times as long as a small call;
-/// spinning occupies a core. The default spins briefly, so that the loop does not sleep during an
-/// exchange and an idle process costs nothing.
+/// spinning occupies a core. By default a loop spins briefly before it sleeps. So it does not sleep
+/// in the middle of an exchange, and an idle process uses no processor time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum IdlePolicy {

@@ -6,8 +6,9 @@ use std::sync::Once;
 use crate::protocol::CongestionControl;
 
 /// Logs that the rate of the link to `peer` was not configured and is unknown to the transport, and
-/// what that means for `control`. Logs once per process if sessions are controlled anyway, and once
-/// if they are not.
+/// what that means for `control`. Logs once per process for Swift, whose sessions are controlled
+/// anyway, and once for Timely and DCQCN, whose sessions are not. Logs nothing for
+/// [`CongestionControl::None`].
 pub(super) fn note_unknown_rate(control: &CongestionControl, peer: &dyn Display) {
     static CONTROLLED: Once = Once::new();
     static UNCONTROLLED: Once = Once::new();

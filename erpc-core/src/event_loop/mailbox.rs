@@ -51,7 +51,7 @@ impl<M> Queue<M> {
         Ok(())
     }
 
-    /// Swaps the queue's items for an empty vector, so that its memory is reused.
+    /// Swaps the queue's items for an empty vector, so that the vector's memory is reused.
     pub(crate) fn swap(&self, empty: &mut Vec<M>) {
         debug_assert!(empty.is_empty());
         if let Some(items) = self.lock().as_mut() {

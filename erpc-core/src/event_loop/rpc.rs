@@ -46,7 +46,7 @@ use crate::transport::{Link, RxQueue, Transport, TransportStats, TxQueue, Waker}
 pub struct Rpc<T: Transport> {
     core: Core<T::Route>,
     transport: T,
-    /// Whether the clock is read for every packet.
+    /// Whether the clock is read for every received packet.
     stamps_packets: bool,
     /// The congestion control of sessions on links of unknown rate; `None` if a rate was
     /// configured.
@@ -168,8 +168,9 @@ impl<T: Transport> Context<'_, T> {
         self.core.cancel(self.now, session, token, cause, self.tx)
     }
 
-    /// A buffer for a response of `len` bytes: the [request's](Request::buffer), if it is large
-    /// enough. A handler that responds later need not keep that one.
+    /// A buffer for a response of `len` bytes: `kept`, the [request's buffer](Request::buffer), if
+    /// it is large enough, otherwise a new one. A handler that responds later need not keep the
+    /// request's buffer, and then passes `None`.
     ///
     /// # Errors
     /// [`NoMemory`] if the endpoint's memory limit is reached.
@@ -191,8 +192,8 @@ impl<T: Transport> Context<'_, T> {
     /// Answers a request. `extended`: the response begins with an
     /// [extension](crate::wire::extension).
     ///
-    /// The response is sent at the end of the turn, or immediately if it took more than 10 us in a
-    /// loop whose turns are long.
+    /// The response is sent at the end of the turn. It is sent immediately if it took more than 10
+    /// us and the loop recently had a long turn.
     #[inline(always)]
     pub fn respond(&mut self, request: RequestHandle, response: MsgBuf, extended: bool) {
         let answered = self.turns.answered(self.now);
@@ -202,8 +203,8 @@ impl<T: Transport> Context<'_, T> {
         }
     }
 
-    /// Answers a request with a failure. It is sent at the same time as a response of
-    /// [`Context::respond`].
+    /// Answers a request with a failure. The failure is sent at the same time as a response of
+    /// [`Context::respond`] would be.
     pub fn respond_status(&mut self, request: RequestHandle, status: &Status) {
         let answered = self.turns.answered(self.now);
         self.core.respond_status(answered.at, request, status, self.tx);
@@ -234,7 +235,7 @@ impl<T: Transport> Context<'_, T> {
         self.core.keep(client, bytes);
     }
 
-    /// Times in which the loop did not poll its receive queue for long.
+    /// Periods in which the loop did not poll its receive queue for a long time; see [`LoopGaps`].
     #[must_use]
     pub fn loop_gaps(&self) -> LoopGaps {
         self.turns.gaps()
@@ -264,7 +265,7 @@ pub struct EndpointStats {
     /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded) without running, because
     /// their deadline passed before their handler would have started.
     pub late_requests: u64,
-    /// Times in which the loop did not poll its receive queue for long.
+    /// Periods in which the loop did not poll its receive queue for a long time; see [`LoopGaps`].
     pub loop_gaps: LoopGaps,
 }
 
@@ -337,7 +338,7 @@ impl<T: Transport> Rpc<T> {
         self.core.listen(acceptor);
     }
 
-    /// Runs one turn: sends the packets pushed since the last one, receives a burst, handles due
+    /// Runs one turn: sends the packets pushed since the last turn, receives a burst, handles due
     /// timers, and rings the doorbell. Returns the amount of work; 0 means that the endpoint is
     /// idle.
     ///
@@ -367,7 +368,8 @@ impl<T: Transport> Rpc<T> {
         let mut now = *time;
         let (rx, tx) = self.transport.split();
         if std::mem::take(&mut self.is_staged) {
-            // First, because the burst may be a system call that finds nothing.
+            // Send first: the burst may be a system call that finds nothing, and the packets would
+            // wait for it.
             tx.doorbell();
         }
         let received = rx.burst();
@@ -471,8 +473,8 @@ impl<T: Transport> Rpc<T> {
         self.transport.split().1.doorbell();
     }
 
-    /// The earliest time at which a timer may be due, `None` if no timer is armed. A time in the
-    /// past if there is more to do now.
+    /// The earliest time at which a timer may be due, `None` if no timer is armed. If there is work
+    /// to do now, the result is a time in the past.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         if self.core.wants_route() {
@@ -495,8 +497,8 @@ impl<T: Transport> Rpc<T> {
     }
 
     /// Declares that no packet has waited for the next turn, because the loop slept until something
-    /// arrived. For loops that sleep elsewhere than in [`Rpc::wait`]. Without it, the time since
-    /// the last turn counts as the loop's absence, and is subtracted from measured round-trip
+    /// arrived. For loops that sleep elsewhere than in [`Rpc::wait`]. Without this call, the time
+    /// since the last turn counts as the loop's absence, and is subtracted from measured round-trip
     /// times.
     pub fn rested(&mut self) {
         self.turns.rest();
@@ -533,8 +535,8 @@ impl<T: Transport> Rpc<T> {
         self.core.sessions()
     }
 
-    /// How much each client endpoint at `route` may have in flight to this one; see
-    /// [`Core::granted`].
+    /// How much each client endpoint at `route` may have in flight to this endpoint, in charge
+    /// units; see [`Core::granted`].
     #[must_use]
     pub fn granted(&self, route: &T::Route) -> Option<u32> {
         self.core.granted(route)

@@ -1,12 +1,12 @@
 //! Measures the duration of an endpoint's turns, so that peers do not attribute it to the network.
 //!
 //! The clock is read once per turn. That is as good as once per packet while handlers take
-//! nanoseconds (thesis section 6.4.2.2). A handler of 200 us makes it wrong: its response would
-//! claim to have been ready immediately, and the other responses of the burst would wait, and seem
-//! to have waited in the network. The clock reading of the next turn gives the duration of a turn
-//! at no cost. After a long turn, the clock is read for every response for a while. Then a slow
-//! response is sent immediately, and ready responses are sent before the next handler that is
-//! likely to be slow.
+//! nanoseconds (thesis section 6.4.2.2). A handler of 200 us makes this time wrong: its response
+//! would claim to have been ready immediately, and the other responses of the burst would wait, and
+//! seem to have waited in the network. The clock reading of the next turn gives the duration of a
+//! turn at no cost. After a long turn, the clock is read for every response during the next 256
+//! turns with packets. Then a slow response is sent immediately, and ready responses are sent
+//! before the next handler that is likely to be slow.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(crate) struct Turns {
 /// Times in which a loop did not poll its receive queue for longer than the floor of its
 /// retransmission timeout ([`Capabilities::min_rto`](crate::transport::Capabilities::min_rto), or
 /// the configured value): the thread had lost its core, or a handler, callback or task occupied it.
-/// Sleep does not count. A peer may wait in vain for this long, and send a probe.
+/// Sleep does not count. During a gap, a peer may wait in vain for an answer, and send a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LoopGaps {
     /// Number of gaps.
@@ -97,7 +97,7 @@ impl Turns {
         self.gaps.longest = self.gaps.longest.max(Duration::from_nanos(nanos));
     }
 
-    /// The loop has slept until a packet came, so no packet has waited for the next turn.
+    /// The loop has slept until work came, so no packet has waited for the next turn.
     pub(crate) fn rest(&mut self) {
         (self.looked_at, self.received) = (None, 0);
     }
@@ -108,8 +108,8 @@ impl Turns {
         self.watched > 0
     }
 
-    /// Sends packets that would otherwise wait for a handler that is likely to be slow, because the
-    /// last one was.
+    /// If the last watched response was slow, the next handler is likely to be slow as well. Then
+    /// sends the packets that would otherwise wait for that handler.
     #[cold]
     pub(super) fn send_before_handler<R: Route, X: TxQueue<Route = R>>(
         &self,
@@ -125,15 +125,16 @@ impl Turns {
     }
 
     /// Called after a handler in a turn that began at `now`. Returns how long after `now` the last
-    /// response was ready, in ns. If the handler did not answer, the next one is not expected to be
-    /// slow.
+    /// response was ready, in ns. If the handler did not answer, the next handler is not expected
+    /// to be slow.
     pub(crate) fn resume(&mut self, now: Instant) -> u64 {
         self.slow &= self.answered_at > self.resumed_at;
         self.resumed_at = self.answered_at;
         self.answered_at.nanos_since(now)
     }
 
-    /// When a response is ready. `now` is the start of its turn.
+    /// Returns when a response is ready: `now`, the start of its turn, or the current time if
+    /// responses are watched.
     #[inline(always)]
     pub(crate) fn answered(&mut self, now: Instant) -> Answered {
         if self.watched == 0 { Answered { at: now, slow: false } } else { self.watch(now) }

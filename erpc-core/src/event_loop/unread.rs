@@ -5,7 +5,7 @@
 //! a part of the queue. So timers use two times: the turn's time, for deadlines, and the time up to
 //! which everything that arrived has been read, for the silence of peers.
 //!
-//! The second is the time of the last turn whose burst emptied the queue. If bursts keep leaving
+//! The second time is that of the last turn whose burst emptied the queue. If bursts keep leaving
 //! packets, packets are counted: when as many have been read as the queue can hold, nothing remains
 //! of what was queued when the count began. So a flood delays retransmissions by at most two such
 //! counts, each of at most [`MOST`] packets. Retransmissions to a server that keeps answering do
@@ -19,9 +19,9 @@ use crate::time::Instant;
 use crate::transport::Capabilities;
 use crate::wire::HEADER_LEN;
 
-/// Most packets in a count, however large the receive queue is: a few milliseconds of small ones. A
-/// larger queue may still hold older packets then, so a request may be retransmitted needlessly,
-/// but the delay is bounded.
+/// Most packets in a count, however large the receive queue is: the loop reads this number of small
+/// packets in a few milliseconds. A larger queue may still hold older packets then, so a request
+/// may be retransmitted needlessly, but the delay is bounded.
 const MOST: u32 = 4_096;
 
 /// How far the loop has read its receive queue.
@@ -42,7 +42,7 @@ impl Unread {
         Self { read_until: Instant::ZERO, counted_from: Instant::ZERO, left: holds, holds }
     }
 
-    /// Records a burst of `received` packets, taken after `now` was read. `is_drained` if it
+    /// Records a burst of `received` packets, taken after `now` was read. `is_drained`: the burst
     /// emptied the queue. Returns the time up to which everything that arrived has been read, at
     /// most `now`.
     #[inline]

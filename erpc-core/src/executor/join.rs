@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Waker};
 /// Waits for a task started by [`Endpoint::spawn`](crate::endpoint::Endpoint::spawn), and returns
 /// its output.
 ///
-/// The task continues if this is dropped. If the task panicked, awaiting it panics with the same
-/// payload.
+/// The task continues if the handle is dropped. If the task panicked, awaiting it panics with the
+/// same payload.
 pub struct JoinHandle<O> {
     join: Rc<JoinState<O>>,
 }

@@ -37,7 +37,7 @@ pub(crate) struct Scheduler {
     virtual_time: Cell<Option<Instant>>,
     /// For choices that must be evenly spread, but need not be secret.
     random: Cell<SplitMix64>,
-    /// The first panic in this turn of a callback or of an internal task.
+    /// The first panic of a callback or an internal task in this turn.
     panic: Cell<Option<Box<dyn Any + Send>>>,
     /// Whether the loop sleeps in a reactor, among tasks that may make calls meanwhile.
     in_reactor: Cell<bool>,
@@ -75,7 +75,8 @@ impl Scheduler {
         self.virtual_time.get().unwrap_or_else(clock::now)
     }
 
-    /// Sets the virtual time until the next call. The system's clock is not read any more.
+    /// Sets the virtual time, which stays the same until the next call of this function. The
+    /// system's clock is not read any more.
     pub(crate) fn set_time(&self, now: Instant) {
         self.virtual_time.set(Some(now));
     }
@@ -165,7 +166,7 @@ impl Scheduler {
         self.panic.set(Some(first));
     }
 
-    /// The panic of a callback in the last turn.
+    /// The first panic of a callback or an internal task since the last call.
     #[inline]
     pub(crate) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         self.panic.take()

@@ -27,7 +27,7 @@ fn run(executor: &Executor, parker: &LoomParker, bell: &Bell, done: impl Fn() ->
     }
 }
 
-/// A counter for threads, and the threads.
+/// A counter that threads increment, and these threads.
 #[derive(Clone, Default)]
 struct Wakers {
     count: Arc<AtomicU32>,
@@ -94,7 +94,8 @@ fn a_late_wake_of_a_finished_task_costs_at_most_a_poll() {
             (Executor::new(Arc::clone(&bell), Duration::MAX), Wakers::default());
         let (first, _) = spawn(&executor, &wakers, 1, 0);
         run(&executor, &parker, &bell, || first.is_finished());
-        // In the same slot, so that the wake may be taken for one of its own.
+        // The second task gets the first task's slot, so a late wake of the first task may wake the
+        // second.
         let (second, polls) = spawn(&executor, &wakers, 1, 2);
         run(&executor, &parker, &bell, || second.is_finished());
         assert!((1..=3).contains(&polls.get()), "a wake costs at most one poll");

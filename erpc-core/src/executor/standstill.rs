@@ -6,9 +6,10 @@
 //! turn of the loop, peers would have given up anyway. The future is then woken, and panics with a
 //! message that says how to fix it.
 //!
-//! A future that is polled after a long pause, because its process was stopped or an earlier future
-//! was dropped, has not waited that long. So the last part of the time counts only for a future
-//! that is woken at its end.
+//! A future may be polled after a long pause, because its process was stopped or an earlier future
+//! was dropped. Such a future has not waited that long. So the last quarter of the timeout is
+//! measured separately: an alarm wakes the future at its end, and the future panics only if it is
+//! polled then. If it is polled much later, the last quarter begins again.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,10 +81,10 @@ impl Standstill {
         Driven(self)
     }
 
-    /// Called when a future waits that another executor polls with `cx`.
+    /// Called when a future of this endpoint has to wait and another executor polls it with `cx`.
     ///
     /// # Panics
-    /// If it has waited for the liveness timeout, in a tokio runtime, without a turn of the
+    /// If the future has waited for the liveness timeout, in a tokio runtime, without a turn of the
     /// endpoint.
     pub(crate) fn look(&self, cx: &Context<'_>) {
         if self.drivers.get() > 0 {

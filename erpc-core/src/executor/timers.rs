@@ -1,7 +1,7 @@
-//! The timers of an endpoint: a binary heap by deadline whose entries know their position. So a
-//! timer that is no longer needed, as happens with most timeouts, is removed immediately. Each
-//! change costs O(log n), reading the next deadline O(1). The loop checks once per turn, with the
-//! turn's time.
+//! The timers of an endpoint: a binary heap by deadline. Each timer knows its position in the heap,
+//! so a timer that is no longer needed is removed immediately. Most timeouts end so. Each change
+//! costs O(log n), reading the next deadline O(1). The loop checks once per turn, with the turn's
+//! time.
 
 use slab::Slab;
 
@@ -64,8 +64,8 @@ impl Timers {
         }
     }
 
-    /// Removes a timer, whether or not it was due. Returns its alarm if it was not; drop that after
-    /// the borrow of the timers has ended.
+    /// Removes a timer, whether or not it was due. If it was not due yet, returns its alarm; drop
+    /// the alarm after the borrow of the timers has ended.
     pub(crate) fn remove(&mut self, key: usize) -> Option<Alarm> {
         match self.timers.remove(key) {
             Timer::Armed { at, alarm } => {
@@ -100,7 +100,7 @@ impl Timers {
         }
     }
 
-    /// Stores in the timer of the entry at `index` its position.
+    /// Stores the position `index` in that entry's timer.
     fn place(&mut self, index: usize) {
         if let Timer::Armed { at, .. } = &mut self.timers[self.heap[index].key] {
             *at = index;

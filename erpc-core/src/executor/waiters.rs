@@ -42,7 +42,7 @@ impl Waiters {
 }
 
 /// The tasks that wait for a stream. Take them out, and wake them when nothing is borrowed any
-/// more.
+/// more: a waker may run any code.
 #[derive(Default)]
 pub(crate) struct StreamWaiters {
     pub(crate) reader: WakeSlot,

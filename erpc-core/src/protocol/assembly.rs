@@ -4,15 +4,15 @@ use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::mutants::mutant;
 use crate::wire::PacketLayout;
 
-/// Size of the first buffer of a message of several packets, in bytes. The first packet limits it:
-/// at least its length, at most four times its length.
+/// Size of the first buffer of a message of several packets, in bytes. The buffer holds at least
+/// the first packet, and at most four times the bytes of the first packet.
 const FIRST_BUFFER: usize = 16 * 1_024;
 
 /// A message that arrives packet by packet, in order.
 ///
-/// Memory is bounded by the bytes that have arrived: the buffer is at most four times as long,
-/// unless the pool has an idle buffer for the whole message. A declared size alone allocates
-/// nothing.
+/// Memory is bounded by the bytes that have arrived: the buffer holds at most four times these
+/// bytes, before the pool rounds its size up. Exception: the pool has an idle buffer for the whole
+/// message. A declared size alone allocates nothing.
 pub(super) struct Assembly {
     /// `None` before the first packet.
     buffer: Option<MsgBuf>,

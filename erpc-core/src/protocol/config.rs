@@ -134,7 +134,7 @@ impl EndpointConfig {
         }
     }
 
-    /// Initial number of packets in flight per session, 1 to 1,024. Default 32. A client session
+    /// Initial cap of the packets in flight per session, 1 to 1,024. Default 32. A client session
     /// that needs more gets twice the number that its path holds, up to
     /// [`EndpointConfig::max_credits`].
     #[must_use]
@@ -162,17 +162,18 @@ impl EndpointConfig {
     }
 
     /// Largest first packet of a response that a server may send without a request for it, in
-    /// payload bytes, at least 1,024. Default: 256 of them fit into the part of the receive queue
-    /// that is for replies. Responses up to this size cost one packet; of larger ones the client
-    /// pulls the rest when it has room.
+    /// payload bytes, at least 1,024. Default: so large that 256 such packets fit into the part of
+    /// the receive queue that is for replies, but at most a datagram. Responses up to this size
+    /// cost one packet; of a larger response the client pulls the rest when it has room.
     #[must_use]
     pub const fn eager(mut self, bytes: u32) -> Self {
         self.eager = Some(bytes);
         self
     }
 
-    /// Maximum number of calls of a session that wait for one of its 8 slots. Default 1,024. One
-    /// more is rejected.
+    /// Maximum number of calls of a session that wait for one of its 8 slots, or for the session to
+    /// open. Default 1,024. One more call is rejected with
+    /// [`RejectReason::QueueFull`](super::RejectReason::QueueFull).
     #[must_use]
     pub const fn queue_limit(mut self, calls: usize) -> Self {
         self.queue_limit = calls;
@@ -180,6 +181,9 @@ impl EndpointConfig {
     }
 
     /// Maximum number of sessions of each role, client and server, 1 to 8,388,608. Default 65,536.
+    /// One more fails with [`ConnectError::TooManySessions`](super::ConnectError::TooManySessions)
+    /// at the limit of the client, and with [`ConnectError::Full`](super::ConnectError::Full) at
+    /// that of the server.
     #[must_use]
     pub const fn max_sessions(mut self, sessions: u32) -> Self {
         self.max_sessions = sessions;
@@ -207,11 +211,11 @@ impl EndpointConfig {
     }
 
     /// Reserves the last `sessions` of [`EndpointConfig::max_sessions`] for hosts that have fewer
-    /// than `few`. Other hosts are refused with
+    /// than `few` sessions. Other hosts are refused with
     /// [`ConnectError::HostFull`](super::ConnectError::HostFull). Default: a quarter of
-    /// `max_sessions`, for hosts that have fewer than the larger of 8 and a 1,024th of
+    /// `max_sessions`, for hosts whose number of sessions is below the larger of 8 and a 1,024th of
     /// `max_sessions`. So one host that opens as many sessions as it can does not lock out the
-    /// others.
+    /// others. `sessions` must be less than `max_sessions`.
     ///
     /// Many clients behind one address, such as that of a network address translator (NAT), count
     /// as one host. To let them use all sessions, reserve 0 or raise `max_sessions`.
@@ -240,8 +244,9 @@ impl EndpointConfig {
         self
     }
 
-    /// Maximum memory of the incoming messages and kept responses of one session, in bytes. Default
-    /// 16 times the largest message. Beyond it, requests are answered RESOURCE_EXHAUSTED.
+    /// Maximum memory of the incoming messages and kept responses of one session, in bytes, at
+    /// least [`EndpointConfig::max_message`]. Default 16 times `max_message`. Beyond the limit,
+    /// requests are answered RESOURCE_EXHAUSTED.
     ///
     /// Stream messages that the handler has not read count, too. A client sends up to three batches
     /// ahead, of 32 KiB or one larger message each. With a limit below four of the largest messages
@@ -252,8 +257,8 @@ impl EndpointConfig {
         self
     }
 
-    /// Maximum time to open a session. Default 2 s, at most a day. Then the session fails with
-    /// [`ConnectError::Timeout`](super::ConnectError::Timeout).
+    /// Maximum time to open a session. Default 2 s, at most a day. When it has passed, the session
+    /// fails with [`ConnectError::Timeout`](super::ConnectError::Timeout).
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -269,9 +274,9 @@ impl EndpointConfig {
         self
     }
 
-    /// After this time of silence the peer is declared dead and the calls of its session fail.
-    /// Default 10 s; at least twice the ping interval, at most two days. The session's next timer
-    /// detects it, at most a ping interval later.
+    /// After this time of silence, and at least 16 unanswered pings, the peer is declared dead and
+    /// the calls of its session fail. Default 10 s; at least twice the ping interval, at most two
+    /// days. The session's next timer detects the death, at most a ping interval later.
     #[must_use]
     pub const fn liveness_timeout(mut self, timeout: Duration) -> Self {
         self.liveness_timeout = timeout;
@@ -279,7 +284,7 @@ impl EndpointConfig {
     }
 
     /// Minimum margin of a retransmission timeout above the round trip; at most 500 ms. Default:
-    /// the transport's, 1 ms for kernel UDP. A smaller value recovers faster and mistakes
+    /// the transport's value, 1 ms for kernel UDP. A smaller value recovers faster and mistakes
     /// scheduling delays for losses.
     #[must_use]
     pub const fn min_rto(mut self, floor: Duration) -> Self {

@@ -20,9 +20,10 @@ const LIFETIME: u64 = 10_000_000_000;
 /// cookie: issued u64 XOR SipHash-2-4(another secret; mac) | mac u64
 /// ```
 ///
-/// The clock of many servers starts at boot. It would tell strangers the server's uptime, which
-/// hints at missing patches. Therefore the time is encrypted, with the MAC in place of a nonce (as
-/// in SIV, RFC 5297): only cookies with the same MAC are encrypted with the same mask.
+/// The clock of many servers starts at boot. A readable time of issue would tell strangers the
+/// server's uptime, which hints at missing patches. Therefore the time is encrypted, with the MAC
+/// in place of a nonce (as in SIV, RFC 5297): only cookies with the same MAC are encrypted with the
+/// same mask.
 ///
 /// All endpoints of a listening group share the secret and the clock's origin, so each can check a
 /// cookie that another has issued. A cookie proves that its sender receives packets at its source
@@ -57,8 +58,8 @@ impl CookieMaker {
         cookie
     }
 
-    /// Whether a cookie was issued to this client at `route`, for endpoint `steer`, in the last 10
-    /// s.
+    /// Whether a cookie was issued to this client at `route`, for endpoint `steer`, within the last
+    /// [`LIFETIME`].
     pub(super) fn check<R: Route>(
         &self,
         now: Instant,

@@ -41,8 +41,8 @@ const FIRST_BUFFER: usize = 40;
 ///    [`Event`]:
 ///    * [`Event::Request`]: run the handler. Answer with [`respond`](Self::respond) or
 ///      [`respond_status`](Self::respond_status), once, in this turn or any later one. The request
-///      occupies one of the client's slots until then. Answers to sessions that have ended are
-///      counted and dropped.
+///      occupies one of the client's slots until it is answered. Answers to sessions that have
+///      ended are counted and dropped.
 ///    * [`Event::Reply`]: a call has ended. `token` identifies it, and `request` is the msgbuf that
 ///      the caller gets back.
 ///    * [`Event::Cancelled`]: the client no longer waits for this request. Answer it all the same.
@@ -57,7 +57,7 @@ const FIRST_BUFFER: usize = 40;
 ///    costs a few comparisons if nothing is due.
 /// 4. While [`wants_route`](Self::wants_route), look up the path to
 ///    [`next_unrouted`](Self::next_unrouted) and pass it to [`routed`](Self::routed). A handshake
-///    waits for it.
+///    waits for the path.
 /// 5. Take every [`Notice`] with [`pop_notice`](Self::pop_notice): failed calls, sessions that
 ///    opened or closed.
 /// 6. Ring the queue's [`doorbell`](TxQueue::doorbell).
@@ -70,11 +70,11 @@ const FIRST_BUFFER: usize = 40;
 ///
 /// # Clock
 ///
-/// `now` is the owner's monotonic clock: it never runs backwards from one call to the next, of any
-/// methods. One reading per burst is enough. The delay that the loop adds to a packet's round trip
-/// goes into [`QueueWait`], so that it is not mistaken for congestion. A late `expire` only delays
-/// retransmissions. After a long pause the core asks peers for a sign of life before it declares
-/// them dead.
+/// `now` is the owner's monotonic clock: it must not run backwards between two calls, of the same
+/// method or of two methods. One reading per burst is enough. The delay that the loop adds to a
+/// packet's round trip goes into [`QueueWait`], so that it is not mistaken for congestion. A late
+/// `expire` only delays retransmissions. After a long pause the core asks peers for a sign of life
+/// before it declares them dead.
 ///
 /// # Buffers
 ///
@@ -92,8 +92,9 @@ const FIRST_BUFFER: usize = 40;
 ///   number of client endpoints.
 ///
 /// `end_of_burst` takes time in proportion to the work that the burst has enabled. `expire` handles
-/// at most 32 sessions. No packet makes the core panic: packets that it does not understand or
-/// expect are dropped for a [`DropReason`] and counted in [`stats`](Self::stats).
+/// at most 32 paced sessions and at most 32 timers. No packet makes the core panic: packets that it
+/// does not understand or expect are dropped for a [`DropReason`] and counted in
+/// [`stats`](Self::stats).
 ///
 /// Aligned to cache lines, so that performance does not depend on its address.
 #[repr(align(64))]
@@ -126,7 +127,7 @@ impl<'p, R, X, F: FnOnce(&mut Core<R>, &mut X, Event<'p, R>)> EventSink<'p, R, X
 
 impl<R: Route> Core<R> {
     /// A core for a transport with these properties. `key` must be secret and random: connection
-    /// ids are derived from it.
+    /// ids are derived from it. A configured [seed](EndpointConfig::seed) replaces `key`.
     ///
     /// # Errors
     /// [`ConfigError`] if the configuration is out of bounds.
@@ -174,7 +175,7 @@ impl<R: Route> Core<R> {
     }
 
     /// Receives a packet. Pushes the packets that answer it into `tx`, and as its last act passes
-    /// the event to `sink`. A packet without a valid header has no event.
+    /// the event to `sink`. If the packet has no valid header, `sink` is not called.
     ///
     /// The common case, a request or a response of one packet, is written out here and inlined into
     /// the event loop. Its events go directly to the sink: a returned event would be written to
@@ -270,8 +271,8 @@ impl<R: Route> Core<R> {
         }
     }
 
-    /// Drops a packet without a valid header. A `Hello` of another version is answered in its
-    /// version.
+    /// Drops a packet without a valid header. A `Hello` of another protocol version is answered in
+    /// that version.
     #[cold]
     fn bad_header<X: TxQueue<Route = R>>(
         &mut self,
@@ -338,7 +339,7 @@ impl<R: Route> Core<R> {
         ) = (outcome, message)
         {
             // The peer has a session that this endpoint does not know. The reset is not longer than
-            // the message that it answers.
+            // the message that it answers, so forged source addresses give no amplification.
             let reset = Control::Reset { unknown: header.connection };
             tx.push_bytes(route, reset.emit(sender, nonce, ReplyInfo::default()).as_bytes());
         }
@@ -362,10 +363,12 @@ impl<R: Route> Core<R> {
     /// Runs the timers: lets paced sessions send whose departure is due, and handles sessions whose
     /// timer is due. At most 32 of each; the next call handles the rest.
     ///
-    /// `read_until` is at most `now`: the owner has passed in every packet that arrived before it.
+    /// `read_until` is at most `now`. The owner has passed in every packet that arrived before
+    /// `read_until`.
     /// A peer's silence is counted up to `read_until`, because a missing answer may still lie in
-    /// the receive queue. It is counted further where answers prove that later packets of that
-    /// server were received. Deadlines and rates use `now`.
+    /// the receive queue. For a call's timeout, a server's silence is counted further if its
+    /// answers prove that later packets of this server were received. Deadlines and rates use
+    /// `now`.
     #[inline]
     pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, read_until: Instant, tx: &mut X) {
         self.endpoint.read_until = read_until;
@@ -469,11 +472,12 @@ impl<R: Route> Core<R> {
     /// proportion to the calls that wait for a slot. False if there is no such call, or it has
     /// ended already.
     ///
-    /// If the request was complete on the wire, the call ends as
-    /// [`MaybeExecuted`](super::CallError::MaybeExecuted); its slot and its share of the window
-    /// stay occupied until the server has answered. If a part of its response had arrived, the call
-    /// ends as [`ResponseLost`](super::CallError::ResponseLost), otherwise as
-    /// [`NotExecuted`](super::CallError::NotExecuted).
+    /// If a part of its response had arrived, the call ends as
+    /// [`ResponseLost`](super::CallError::ResponseLost). Otherwise, if all packets of its request
+    /// were sent, it ends as [`MaybeExecuted`](super::CallError::MaybeExecuted), else as
+    /// [`NotExecuted`](super::CallError::NotExecuted). If a packet was sent and no response has
+    /// arrived, the call's slot and its share of the window stay occupied until the server has
+    /// answered.
     pub fn cancel<X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
@@ -516,7 +520,7 @@ impl<R: Route> Core<R> {
         }
     }
 
-    /// A buffer from the pool; the kept one goes back to the pool.
+    /// A buffer from the pool; `kept` goes back to the pool.
     #[inline(never)]
     fn other_response_buffer(
         &mut self,
@@ -555,8 +559,8 @@ impl<R: Route> Core<R> {
         );
     }
 
-    /// Answers a request with a failure status. If the request's session has ended, it is dropped
-    /// and counted.
+    /// Answers a request with a failure status. If the request's session has ended, the status is
+    /// dropped and counted.
     pub fn respond_status<X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
@@ -623,16 +627,16 @@ impl<R: Route> Core<R> {
         self.server.keep(client, bytes);
     }
 
-    /// The number of sessions that this endpoint opened, and of those that it accepted.
+    /// The number of sessions that this endpoint opened, and the number that it accepted.
     #[must_use]
     pub fn sessions(&self) -> (usize, usize) {
         (self.client.len(), self.server.len())
     }
 
-    /// What each client endpoint at `route` may have in flight to this one, in units of its
-    /// transport's [`ChargeModel`](crate::transport::ChargeModel). The client sees it as
-    /// [`SessionStats::window`] after a reply or a ping has told it. `None` if no session from
-    /// `route` is open.
+    /// The window of each client endpoint at `route`: what it may have in flight to this endpoint,
+    /// in units of this transport's [`ChargeModel`](crate::transport::ChargeModel). The client sees
+    /// it as [`SessionStats::window`] after a reply or a ping has carried it. `None` if no session
+    /// from `route` is open.
     #[must_use]
     pub fn granted(&self, route: &R) -> Option<u32> {
         self.server.granted(route)
@@ -662,8 +666,8 @@ impl<R: Route> Core<R> {
         self.server.check_invariants(&self.endpoint.config);
     }
 
-    /// The number of entries in the lines for room, of calls that wait and of calls that no longer
-    /// do.
+    /// The number of entries in the lines for windows and room: of calls that wait, and of calls
+    /// that no longer wait but still have an entry.
     #[cfg(test)]
     pub(in crate::protocol) fn places_in_lines(&self) -> usize {
         self.client.places_in_lines()

@@ -50,8 +50,8 @@ pub(super) struct EndpointState {
     pub(super) pool: Pool,
     pub(super) stats: ProtocolStats,
     pub(super) timers: Timers,
-    /// Every packet that arrived before this, from any peer, has been received. A server's answers
-    /// may prove a later time for its packets: `Probing::read_until`.
+    /// Every packet that arrived before this time, from any peer, has been received. A server's
+    /// answers may prove a later time for its packets: `Probing::read_until`.
     pub(super) read_until: Instant,
     pub(super) ids: IdSource,
     pub(super) notices: VecDeque<Notice>,
@@ -87,8 +87,9 @@ impl EndpointState {
         self.config.integrity == Integrity::Always || !self.local.integrity
     }
 
-    /// Reserves room for a datagram that proves the size of a path to this endpoint. Returns its
-    /// length in bytes: at most `datagram`, and 0 if there is no room.
+    /// Reserves room for a datagram that proves the size of a path to this endpoint. Returns the
+    /// length of the proof in bytes: `datagram`, capped at [`JUMBO_DATAGRAM`], or 0 if there is no
+    /// room.
     pub(super) fn proof(&mut self, now: Instant, datagram: u32) -> u32 {
         let datagram = datagram.min(JUMBO_DATAGRAM);
         let units = self.local.charge.charge(datagram as usize);
@@ -96,8 +97,9 @@ impl EndpointState {
     }
 
     /// The largest payload of a first response packet that a server may send unasked, in bytes,
-    /// given the units of room for replies. The server has not said yet whether there is a trailer,
-    /// so one is allowed for.
+    /// given the units of room for replies. A configured value replaces the computed one. The
+    /// client does not know yet whether packets will have a trailer, so the computed value leaves
+    /// room for one.
     pub(super) fn eager(&self, room: u32) -> u32 {
         if let Some(eager) = self.config.eager {
             return eager;
@@ -109,8 +111,8 @@ impl EndpointState {
     }
 
     /// The largest datagram for a session that may use `room` units of the receive queue, in bytes.
-    /// It takes at most half of the room, so that one packet can be in flight while another is
-    /// handled. It need not be smaller than [`COMMON_DATAGRAM`].
+    /// The datagram takes at most half of the room, so that one packet can be in flight while
+    /// another is handled. For lack of room alone, it is not smaller than [`COMMON_DATAGRAM`].
     pub(super) fn fitting_datagram(&self, room: u32) -> u32 {
         let least = self.local.charge.charge(COMMON_DATAGRAM);
         let units = (room / 2).max(least);

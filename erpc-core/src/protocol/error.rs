@@ -42,8 +42,8 @@ pub enum Cause {
     /// neither large nor small ones.
     NoProgress,
     /// The peer receives this endpoint's packets from another address than when the session opened:
-    /// something on the path, such as a NAT or the address of a Kubernetes service, has begun to
-    /// rewrite it. A new session may be opened immediately.
+    /// something on the path, such as a NAT or a Kubernetes service, has begun to rewrite the
+    /// source address. A new session may be opened immediately.
     AddressChanged,
     /// The peer does not know the session: it has restarted, or has declared this endpoint dead.
     PeerReset,
@@ -172,7 +172,7 @@ impl fmt::Display for Cause {
                 write!(f, "the request has {size} bytes, more than the server accepts")
             }
             Self::ResponseTooLarge(size) => {
-                write!(f, "the response has {size} bytes, more than the endpoint's message limit")
+                write!(f, "the response has {size} bytes, more than the endpoint or the method allows")
             }
             Self::NoMemory => {
                 f.write_str("no memory for the response within the endpoint's memory limit")

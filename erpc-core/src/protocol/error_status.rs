@@ -4,8 +4,8 @@ use super::{CallError, Cause, RejectReason};
 use crate::status::{Code, Status};
 
 impl CallError {
-    /// The failure as a status code: the server's own if it answered, otherwise the code that a
-    /// server would return for this reason.
+    /// The failure as a status code. If the server answered with a status, this is its code;
+    /// otherwise the code that a server would return for this reason.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
@@ -55,8 +55,8 @@ impl Cause {
 
 /// For handlers that call other servers or send messages of a stream. The status of a failed call
 /// is passed on unchanged, details included. Other failures become a status with the text of
-/// [`CallError`]. A message that was too large to send was the handler's own, so it becomes
-/// [`Code::OutOfRange`], as for a response.
+/// [`CallError`]. If a message was too large to send, the status is [`Code::OutOfRange`], as for a
+/// response that is too large: the handler made the message, not its caller.
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         match error {

@@ -15,8 +15,8 @@ pub struct SessionId {
     pub(super) generation: u32,
 }
 
-/// Identifies a request that waits for its response. It may be kept on any thread, for any time.
-/// When the session ends, the response will be dropped.
+/// Identifies a request that waits for its response. The handle may be kept on any thread, for any
+/// time. Once the session has ended, a response to the request is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestHandle {
     pub(super) index: SessionIndex,
@@ -61,9 +61,9 @@ pub struct NewCall {
     /// The request begins with an [extension](crate::wire::extension). Its deadline field must be
     /// 0: the client fills it in each time it sends the request.
     pub extended: bool,
-    /// When the call fails if it has no response, and the server may stop working on it.
-    /// [`Instant::NEVER`] for no deadline. A call with a deadline must be `extended`, because the
-    /// extension tells the server.
+    /// At this time the call fails if it has no response yet, and the server may stop working on
+    /// it. [`Instant::NEVER`] for no deadline. A call with a deadline must be `extended`, because
+    /// the extension tells the server.
     pub deadline: Instant,
 }
 
@@ -110,9 +110,9 @@ pub struct Request<'p, R> {
     pub peer: R,
     /// The body begins with an [extension](crate::wire::extension), which may be malformed.
     pub extended: bool,
-    /// When the client stops waiting: the remaining time from the first packet, counted from that
-    /// packet's arrival. So it is never earlier than the client's own deadline. [`Instant::NEVER`]
-    /// if the client waits without limit.
+    /// When the client stops waiting. The request's first packet carries the remaining time, which
+    /// is added to the time when the endpoint received this packet. So `deadline` is never earlier
+    /// than the client's own deadline. [`Instant::NEVER`] if the client waits without limit.
     pub deadline: Instant,
     /// The slot's last response buffer, which this response may reuse: see
     /// [`response_buffer`](super::Core::response_buffer). `None` if the slot kept none.
@@ -153,7 +153,7 @@ pub enum Event<'p, R> {
     Reply {
         /// The call's tag.
         token: u64,
-        /// How it ended.
+        /// The response, or why the call has none.
         result: Result<Reply<'p>, CallError>,
         /// The request, returned to the caller.
         request: MsgBuf,
@@ -178,7 +178,7 @@ pub enum Notice {
     /// A session has opened or closed.
     Session(SessionId, SessionEvent),
     /// As [`Event::Cancelled`], but the request's session has ended and its response will be
-    /// dropped. Once per request.
+    /// dropped. Each request is reported as cancelled at most once, by an event or by a notice.
     Cancelled(RequestHandle),
     /// A session that a peer opened has ended. [`Notice::Cancelled`] has come before for each of
     /// its executing requests that the client had not cancelled.

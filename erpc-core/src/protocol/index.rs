@@ -78,7 +78,8 @@ impl SlotIndex {
         (0..WINDOW as u8).map(move |after| Self((self.0 + after) % WINDOW as u8))
     }
 
-    /// The number [`WINDOW`] before that of the slot's first request, which is the slot's index.
+    /// The number of the slot's first request, minus [`WINDOW`]. The first request of a slot has
+    /// the slot's index as its number.
     pub(super) const fn number_before_first(self) -> RequestNumber {
         RequestNumber::from_u32((self.0 as u32).wrapping_sub(WINDOW as u32))
     }

@@ -1,10 +1,12 @@
 //! Switches for benchmarks and simulations. Applications have no use for them.
 
 /// Switches for the shortcuts that congestion control takes while there is no congestion (thesis
-/// section 6.4.2). Benchmarks switch one off to measure its gain, simulations to test the long way.
+/// section 6.4.2). Benchmarks switch a shortcut off to measure its gain. Simulations switch it off
+/// to test the code that it skips.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Bypasses {
-    /// The controller of a session at the link's rate gets no round trips that show no queue.
+    /// While a session sends at the link's rate, its controller gets only the round trips that show
+    /// a queue or a shorter path.
     pub update: bool,
     /// A session at the link's rate sends immediately, without the pacing wheel.
     pub wheel: bool,

@@ -1,7 +1,7 @@
 //! The protocol, without input or output (thesis chapter 6).
 //!
 //! [`Core`] is an endpoint's half of all its sessions; its documentation says how to drive it. The
-//! owner feeds it packets and the time; it pushes packets into a
+//! owner feeds the core packets and the time. The core pushes packets into a
 //! [`TxQueue`](crate::transport::TxQueue). It uses no socket, thread or clock.
 //!
 //! ```text
@@ -13,14 +13,14 @@
 //! ```
 //!
 //! Each entry point makes a `Turn`: the time, the transmit queue, and the state that both roles
-//! share. Every step inside takes it as an argument.
+//! share. The functions inside take the `Turn` as an argument.
 //!
 //! # Roles
 //!
 //! `client` holds the sessions that this endpoint opened, `server` the sessions that it accepted.
-//! Clients drive: of a call, a server sends nothing unasked. Unasked, it sends only pings and
-//! `Close` of a session. It repeats a response only when a repeated request or a request for
-//! response asks for it. The client detects that a server has lost its state.
+//! Clients drive the protocol. For a call, a server sends only answers. Without being asked, it
+//! sends only pings and `Close` of a session. It repeats a response only when a repeated request or
+//! a request for response asks for it. A client detects that a server has lost its state.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

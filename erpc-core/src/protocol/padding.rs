@@ -7,8 +7,8 @@ use crate::wire::control::Control;
 use crate::wire::{ConnectionId, ReplyInfo};
 
 impl<X: TxQueue> Turn<'_, X> {
-    /// Sends a message in a datagram of `datagram` bytes. Sends it without padding if it is not
-    /// shorter than that, or if there is no memory.
+    /// Sends a message in a datagram of `datagram` bytes. Sends the message without padding if it
+    /// is not shorter than `datagram`, or if the pool has no memory.
     pub(super) fn push_padded(
         &mut self,
         route: &X::Route,

@@ -48,8 +48,8 @@ impl RttEstimator {
     /// Adds a sample: a round trip in nanoseconds, without the server's own time.
     ///
     /// A sample may be 0, because a server whose loop was away reports the longest time that the
-    /// packet may have waited for it. It counts as one nanosecond: zero means that there is no
-    /// sample, and cannot be doubled.
+    /// packet may have waited for the loop. Then 1 ns is used instead of 0: a smoothed RTT of 0
+    /// means that there is no sample, and a timeout of 0 cannot be doubled.
     #[inline]
     pub(super) fn sample(&mut self, nanos: u64) {
         self.kept_doublings = 0;
@@ -64,9 +64,10 @@ impl RttEstimator {
         self.srtt8 = self.srtt8 - (self.srtt8 >> 3) + nanos;
     }
 
-    /// A call was answered after `retries` timeouts, and the answer does not tell to which copy. If
-    /// round trips have become longer than the timeout, no answer will give a sample again. So the
-    /// timeout keeps its length until the next sample (Karn's algorithm, RFC 6298 section 5).
+    /// A call was answered after `retries` timeouts, and the client cannot tell which copy of the
+    /// packet the server answered. If round trips have become longer than the timeout, no answer
+    /// would give a sample again. So later calls keep the doublings, at most
+    /// [`MAX_KEPT_DOUBLINGS`], until the next sample (Karn's algorithm, RFC 6298 section 5).
     pub(super) fn keep_backoff(&mut self, retries: u8) {
         self.kept_doublings = self.kept_doublings.saturating_add(retries).min(MAX_KEPT_DOUBLINGS);
     }
@@ -75,9 +76,9 @@ impl RttEstimator {
     /// time, at most 500 ms.
     ///
     /// The floor allows for the delay that scheduling adds to any round trip, so it is added to the
-    /// smoothed one. (Linux does the same; RFC 6298 bounds the sum.) Behind a queue of constant
-    /// length, many samples per round trip leave no deviation. Without the floor, the first answer
-    /// that is late by a tick would then count as lost.
+    /// smoothed RTT. (Linux does the same; RFC 6298 bounds the sum.) Behind a queue of constant
+    /// length, all samples are equal and the deviation becomes 0. Without the floor, the first
+    /// answer that is slightly late would then count as lost.
     #[inline]
     pub(super) fn rto(&self, retries: u8) -> u64 {
         let doublings = if mutant!(RtoNeverDoubled) {

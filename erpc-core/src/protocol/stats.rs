@@ -11,7 +11,7 @@ pub enum DropReason {
     Truncated,
     /// The packet is of another version of the protocol.
     Version,
-    /// A flag that this version does not define.
+    /// The packet has the flag for a message with an extension, but is of a kind without a message.
     Flags,
     /// The packet is damaged: its checksum is wrong.
     Checksum,
@@ -20,8 +20,8 @@ pub enum DropReason {
     Trailer,
     /// A control packet whose body does not fit its type, or a `Done` of no known form.
     Control,
-    /// The connection id belongs to no session: the sender is unknown, or means a session from
-    /// before a restart of this endpoint.
+    /// The connection id belongs to no session: the session has ended, this endpoint has restarted,
+    /// or the sender is unknown.
     UnknownConnection,
     /// The connection id is right but the packet came from another address.
     WrongRoute,
@@ -39,16 +39,19 @@ pub enum DropReason {
     OutOfOrder,
     /// The sizes in the header contradict the packet, the message or the session's limits.
     LyingSize,
-    /// An acknowledgement or response for a packet that was not sent.
+    /// An acknowledgement or response for a packet that was not sent, or a request for response
+    /// before the server has a response.
     Unsolicited,
-    /// A request for response packets that do not exist, or for more than the credits.
+    /// A request for response packets that do not exist, for none, for the first packet of a
+    /// response that was not announced, or for more packets than the session's credits (at most
+    /// 1,024).
     Overrun,
     /// A handshake message whose cookie is stale or was not issued by this server.
     Cookie,
-    /// A handshake message that fits no handshake in progress.
+    /// A handshake or control message that does not fit the state of the handshake or session.
     Handshake,
-    /// An `Open` beyond the rate at which one host may open sessions, or while too many wait. The
-    /// client sends it again.
+    /// An `Open` beyond the rate at which one host may open sessions, or while too many `Open`s
+    /// wait. The client sends it again.
     OpenRate,
 }
 
@@ -161,10 +164,11 @@ protocol_stats! {
     /// `Open`s that were refused: there was no room for the session, or the parameters were
     /// unusable.
     refused,
-    /// Calls that were cancelled or too late, and that the server has answered with a failure:
-    /// usually the one for a dropped request.
+    /// Calls that were cancelled or missed their deadline, and that the server has answered with a
+    /// failure: usually because it had dropped the request.
     cancelled,
-    /// Calls that were cancelled or too late, but had a response.
+    /// Calls that were cancelled or missed their deadline, and that the server has answered with a
+    /// response.
     late_responses,
 }
 
@@ -230,7 +234,8 @@ impl fmt::Debug for Drops<'_> {
 /// There each probe is due to a peer that answered late, and `needless_probes` counts it, too. On a
 /// path with losses, `after_gap` is the common case and costs a round trip. A lost last packet, or
 /// a lost request of one packet, costs a timeout. It counts in `after_timeout`, or in `probes` if
-/// the server has answered nothing since: `probes - needless_probes` counts the latter.
+/// the server has answered nothing since. `probes - needless_probes` is the number of losses that
+/// `probes` counts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Retransmissions {
@@ -240,9 +245,9 @@ pub struct Retransmissions {
     /// another packet that was sent later. They were lost, or their handler takes longer than it
     /// lately did.
     pub after_timeout: u64,
-    /// Packets sent again because no answer came in time, to anything sent to the server since.
-    /// Each probe asks whether the server is alive, for all calls that wait for it. It also
-    /// replaces the packet that it repeats if that was lost.
+    /// Packets sent again because no answer came in time, neither to the packet nor to anything
+    /// sent to the server since. Each probe asks whether the server is alive, for all calls that
+    /// wait for the server. It also replaces the packet that it repeats if that packet was lost.
     pub probes: u64,
     /// Probes for which nothing was lost, as far as the answers tell: the answer was to an earlier
     /// copy, came twice, or said that the request had arrived before the probe. A network that
@@ -293,7 +298,7 @@ impl std::ops::Sub for Retransmissions {
 pub(super) enum ResendCause {
     /// An answer showed a gap.
     Gap,
-    /// The timeout expired, and an answer to a later packet showed that they were lost.
+    /// The timeout expired, and an answer to a later packet showed that the packets were lost.
     Timeout,
     /// No answer came in time.
     Probe,
@@ -304,25 +309,26 @@ pub(super) enum ResendCause {
 pub struct SessionStats {
     /// The smoothed round-trip time without the server's processing time. Its first sample is the
     /// handshake's; `None` before the first sample, if a handshake packet was sent again. Too short
-    /// if the server's loop is sometimes away: the server assumes the earliest possible arrival for
-    /// packets of that time.
+    /// if the server's loop is sometimes away: the server assumes that a packet which arrived
+    /// meanwhile has arrived as early as possible.
     pub rtt: Option<std::time::Duration>,
     /// The rate from congestion control, in bytes per second; `None` while the session sends as
     /// fast as its credits allow.
     pub rate: Option<u64>,
     /// Calls in flight.
     pub in_flight: usize,
-    /// Calls that were cancelled or too late and whose slots are in quarantine: slot and share of
-    /// the window are occupied until the server has answered.
+    /// Calls that were cancelled or missed their deadline, and whose slots are in quarantine: slot
+    /// and share of the window are occupied until the server has answered.
     pub quarantined: usize,
     /// Calls that wait for a slot.
     pub queued: usize,
     /// Free credits: packets that may still be sent before a credit comes back.
     pub credits: u16,
-    /// What all sessions to the peer's endpoint may have in flight to it, as it last said, in the
-    /// units of its [`ChargeModel`](crate::transport::ChargeModel). 0 until the session is open.
+    /// What all sessions to the peer's endpoint may have in flight to it, as the peer last said, in
+    /// the units of its [`ChargeModel`](crate::transport::ChargeModel). 0 until the session is
+    /// open.
     pub window: u32,
-    /// Packet payload on this path, in bytes.
+    /// Largest payload of a packet on this path, in bytes. 0 until the session is open.
     pub payload: u32,
     /// The largest request that the server accepts, in bytes; the endpoint's own limit until the
     /// session is open.
@@ -338,7 +344,7 @@ pub struct SessionStats {
 pub struct ClientStats {
     /// Number of packets that the client may have in flight.
     pub credits: u16,
-    /// Packet payload on this path, in bytes.
+    /// Largest payload of a packet on this path, in bytes.
     pub payload: u32,
     /// The largest response that the client accepts, in bytes.
     pub max_response: u32,

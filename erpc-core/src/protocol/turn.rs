@@ -61,9 +61,9 @@ impl<'a, X> Turn<'a, X> {
 impl<X: TxQueue> Turn<'_, X> {
     /// Makes sure that the transmit queue no longer reads `message`, whose packet headers are about
     /// to be rewritten because a peer wants packets again. This may need a flush, which releases
-    /// every packet that was sent before; so only a message that is sent several times within the
-    /// turn needs another flush. False if peers have caused the maximum number of flushes in this
-    /// turn.
+    /// every packet that was sent before. So a turn needs another flush only if a peer wants
+    /// packets again that were sent since the last flush. False if peers have caused the maximum
+    /// number of flushes in this turn.
     pub(super) fn reclaim(&mut self, message: &MsgBuf) -> bool {
         if mutant!(ResponseAgainWithoutFlush) {
             return true;

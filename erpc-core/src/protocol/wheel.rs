@@ -4,8 +4,8 @@
 //! There are four levels of 64 slots. An entry is in the level whose slot width fits its distance,
 //! and moves down as its time approaches. Arming and cancelling are O(1). Advancing over an idle
 //! stretch costs a few bitmap operations per occupied slot, whatever the length of the stretch. A
-//! tick is a power of two in nanoseconds: a shift finds an instant's slot, exactly, from whatever
-//! clock the instant was read.
+//! tick is a power of two in nanoseconds. So a shift finds the slot of an instant, without rounding
+//! errors that depend on the clock.
 //!
 //! Carousel keeps packets in its wheel. Here the wheel keeps sessions, which send when their time
 //! comes. So a wheel's memory is 24 bytes per session plus 1 KB, whatever the rates, and no queue
@@ -14,8 +14,8 @@
 use crate::mutants::mutant;
 use crate::time::Instant;
 
-/// Maximum number of timers that one call of [`Core::expire`](super::Core::expire) handles. The
-/// next call handles the rest.
+/// Maximum number of timers that one call of [`Core::expire`](super::Core::expire) handles, and
+/// maximum number of paced sessions. The next call handles the rest.
 pub const MAX_EXPIRED: usize = 32;
 
 /// Retransmissions, pings and deadlines: a tick is 16.4 us, the horizon 4.6 minutes.
@@ -83,14 +83,15 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
     }
 
     /// Sets the current time if no entry is armed. Must be called before the first entry is armed:
-    /// its distance counts from there, and the clock's origin may be long ago.
+    /// the distance of an entry counts from the current time, and a new wheel begins at the clock's
+    /// origin, which may be long ago.
     pub(super) fn begin(&mut self, now: Instant) {
         if self.armed == 0 {
             self.tick = self.tick.max(now.as_nanos() >> TICK_SHIFT);
         }
     }
 
-    /// Arms the entry for `at`, or moves it there.
+    /// Arms the entry for `at`. An armed entry is moved to `at`.
     pub(super) fn arm(&mut self, id: TimerId, at: Instant) {
         self.cancel(id);
         let begun = at.as_nanos() & ((1 << TICK_SHIFT) - 1) != 0;
@@ -169,8 +170,8 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
         for level in 0..LEVELS {
             let shift = SLOT_BITS * level as u32;
             let current = self.tick >> shift;
-            // Bit 0 becomes the slot after the current one. The current one itself is a full turn
-            // away.
+            // Bit 0 becomes the slot after the current slot. The current slot itself is a full
+            // revolution of the level away.
             let ahead =
                 self.occupied[level].rotate_right((current as u32 + 1) & (SLOTS as u32 - 1));
             if ahead != 0 {
@@ -323,8 +324,8 @@ mod tests {
             while let Some(TimerId(id)) = wheel.expire(at(now)) {
                 let due = model.armed[id as usize].take().expect("fires once");
                 assert!(due <= now, "{id} fired {} ns early", due - now);
-                // Within a tick the order is undefined. An entry that is due on the current tick
-                // fires with the next.
+                // Within a tick the order is undefined. An entry that is due at the current tick
+                // fires at the next tick.
                 assert!(due + tick >= last, "{id} fired after one that was due a tick later");
                 last = due;
             }
@@ -368,7 +369,7 @@ mod tests {
             while wheel.expire(at(nanos(count))).is_none() {
                 let left = due.saturating_sub(nanos(count));
                 prop_assert!(nanos(count) < due + PaceWheel::TICK, "late");
-                // Halve the distance, then advance by half a tick of the wheel.
+                // Advance by half the distance, but by at least about half a tick of the wheel.
                 count += (left / 2).max(500) * (hertz / 1_000_000) / 1_000;
             }
             prop_assert!(nanos(count) >= due, "{} ns early", due - nanos(count));
@@ -428,7 +429,7 @@ mod tests {
         assert_eq!(timers.next(), due, "the other one is due too");
         assert!(timers.expire(due).is_some());
         assert_eq!(timers.next(), Instant::NEVER);
-        // This entry is in the current slot, but due one turn of the wheel later.
+        // This entry is due one revolution of level 0 later. It must not count as due now.
         timers.arm(TimerId(3), due.plus_nanos(SLOTS as u64 * Timers::TICK));
         assert!(timers.next() > due);
     }
@@ -444,7 +445,7 @@ mod tests {
             wheel.stops_until(123_456_789 + seconds * 1_000_000_000)
         }
         // Without entries there is one stop. With four entries, due within the first second, there
-        // is at most one stop per entry and level, plus the last.
+        // is at most one stop per entry and level, plus one stop at the target.
         assert_eq!([stops::<10>(0, 1), stops::<14>(0, 1), stops::<10>(0, 60)], [1; 3]);
         assert_eq!(stops::<10>(4, 1), stops::<10>(4, 60));
         assert_eq!(stops::<14>(4, 1), stops::<14>(4, 60));

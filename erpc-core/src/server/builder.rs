@@ -103,21 +103,22 @@ impl ServerBuilder {
     }
 
     /// Number of threads that run worker methods, shared by all endpoints. Default: the number of
-    /// cores if there are worker methods, else 0. With 0, worker methods are answered
+    /// cores if there are worker methods, else 0. With 0, calls of worker methods are answered
     /// [`Code::FailedPrecondition`](crate::status::Code::FailedPrecondition).
     pub const fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// Most requests that may wait for a worker. Default: 1,024. Requests beyond that are
+    /// Maximum number of requests that wait for a worker. Default: 1,024. Requests beyond that are
     /// immediately answered [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted).
     pub const fn worker_queue(mut self, requests: usize) -> Self {
         self.worker_queue = requests;
         self
     }
 
-    /// Most calls of asynchronous methods in progress on each thread. Default: 65,536. See
+    /// Maximum number of calls of asynchronous methods in progress on each thread. Default: 65,536.
+    /// See
     /// [`Endpoint::set_task_limit`](crate::endpoint::Endpoint::set_task_limit).
     pub const fn task_limit(mut self, calls: usize) -> Self {
         self.task_limit = Some(calls);
@@ -136,14 +137,15 @@ impl ServerBuilder {
         self
     }
 
-    /// Settings of each socket. Their address is ignored.
+    /// Settings of each socket. The address in `config` is ignored.
     pub fn udp(mut self, config: UdpConfig) -> Self {
         self.udp = config;
         self
     }
 
-    /// Pins the first event loop to core `first`, the second to the next core, and so on. For
-    /// servers that own their cores. Default: not pinned.
+    /// Pins the first event loop to core `first`, the second to core `first + 1`, and so on. For
+    /// servers that own their cores. Default: not pinned. If the system refuses,
+    /// [`ServerBuilder::spawn`] fails.
     pub const fn core(mut self, first: usize) -> Self {
         self.core = Some(first);
         self

@@ -44,7 +44,8 @@ impl ServerHandle {
     }
 
     /// The sum of all endpoints' counters. Asks every event loop and waits for the answers, for as
-    /// long as the longest handler that is running.
+    /// long as the longest handler that is running. Endpoints that have ended, or whose job queue
+    /// is full, are left out.
     #[must_use]
     pub fn stats(&self) -> EndpointStats {
         let mut sum = EndpointStats::default();

@@ -16,7 +16,7 @@ pub const DEFAULT_PORT: u16 = 31_850;
 /// Owns a listening address and spreads the sessions of clients over several endpoints, by the
 /// number of sessions that each endpoint has.
 ///
-/// A process may have several. A nexus is split into [`Seat`]s, one per thread:
+/// A process may have several nexuses. A nexus is split into [`Seat`]s, one per thread:
 ///
 /// ```
 /// use erpc_core::protocol::EndpointConfig;
@@ -46,7 +46,8 @@ impl Nexus {
     /// port. The address in `udp` is ignored.
     ///
     /// # Errors
-    /// [`UdpError`] if the system refuses the sockets. It names the address and a remedy.
+    /// [`UdpError`] if `endpoints` is out of range, a setting is out of bounds, or the system
+    /// refuses the sockets. In the last case the error names the address and a remedy.
     pub fn bind(address: SocketAddr, endpoints: usize, udp: UdpConfig) -> Result<Self, UdpError> {
         let transports = UdpTransport::bind_group(&udp.address(address), endpoints)?;
         let routes: Vec<UdpRoute> = transports.iter().map(Transport::local_route).collect();

@@ -82,8 +82,8 @@ impl LoopThread {
         &self.handle
     }
 
-    /// Waits until the loop has ended. Does not wait on the loop's own thread, where a handler may
-    /// end the server.
+    /// Waits until the loop has ended. Returns immediately on the loop's own thread, which cannot
+    /// wait for itself: a handler may end the server.
     pub(super) fn join(self) -> Result<(), ServeError> {
         if is_current(&self.thread) {
             return Ok(());
@@ -109,7 +109,7 @@ fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
     }
     let looped = catch_unwind(AssertUnwindSafe(|| {
         endpoint.run_server(|| setup.stop.is_set());
-        // The answers of the last turn are sent in the next one.
+        // The answers of the last turn are sent in the next turn.
         endpoint.run_once();
     }));
     // The panic of one loop ends the server: the address would still direct clients to that loop.

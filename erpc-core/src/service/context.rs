@@ -17,7 +17,7 @@ use crate::time::Instant;
 
 /// The runtime's side of a call. It provides properties of the call when the handler asks for them.
 pub trait CallHost {
-    /// An empty buffer for a response of at least `len` bytes.
+    /// An empty buffer with a capacity of at least `len` bytes, for the response.
     ///
     /// # Errors
     /// The status for the caller: there is no memory, or the session allows no response of that
@@ -153,7 +153,7 @@ impl<'a> CallContext<'a> {
     /// stopped and should check it now and then. Costs one load, and one clock read if there is a
     /// deadline.
     ///
-    /// In the event loop only the deadline can make it true: nothing is received while a
+    /// In the event loop the result is true only after the deadline: nothing is received while a
     /// synchronous handler runs, and the task of a cancelled call is dropped.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {

@@ -4,8 +4,8 @@ use super::DecodeError;
 
 /// The fields of an encoded protobuf message, one at a time.
 ///
-/// Never panics on any bytes. Allocates only for errors and for skipped groups. Reads each byte
-/// once, and the contents of strings and bytes not at all.
+/// Never panics on any bytes. Allocates only for errors and for skipped groups. [`Fields::next`]
+/// reads each byte once, and skips the contents of strings and bytes.
 ///
 /// ```
 /// use erpc_core::service::Fields;

@@ -45,8 +45,8 @@ pub trait Interceptor: Send + Sync + 'static {
     /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded) if its deadline has
     /// passed, else [`Code::Cancelled`](crate::status::Code::Cancelled).
     ///
-    /// In these cases the session is out of reach and [`CallContext::session_stats`] is `None`.
-    /// This includes calls of asynchronous handlers, which are dropped during the endpoint's turn.
+    /// [`CallContext::session_stats`] is `None` for a deferred call. It is also `None` for a
+    /// cancelled call of an asynchronous handler, whose task is dropped during the endpoint's turn.
     fn after(&self, call: &CallContext<'_>, outcome: Result<(), &Status>) {
         let _ = (call, outcome);
     }

@@ -5,11 +5,11 @@ use std::fmt;
 use crate::status::Status;
 use crate::wire::extension::{Entries, EntryError, MAX_ENTRIES, push_entry};
 
-/// Most bytes of the metadata of one message: keys, values and 3 bytes per entry in total.
+/// Largest size of one message's metadata, in bytes: keys, values, and 3 bytes per entry.
 pub const MAX_METADATA: usize = MAX_ENTRIES;
 
 /// Keys and values that are sent with a request or a response but are not part of the message:
-/// trace ids, credentials, shard hints. Stored in its wire format; without entries it costs
+/// trace ids, credentials, shard hints. Stored in wire format. Metadata without entries costs
 /// nothing.
 ///
 /// Keys are compared byte by byte; by convention they are lower-case ASCII. A key may occur more
@@ -95,8 +95,8 @@ impl Metadata {
 }
 
 impl<'a> MetadataRef<'a> {
-    /// Reads the entries of a message's extension. Never fails: the first malformed entry ends
-    /// them.
+    /// Reads the entries of a message's extension. Never fails: a malformed entry and the entries
+    /// after it are ignored.
     #[must_use]
     pub(crate) fn new(entries: &'a [u8]) -> Self {
         Self { entries }

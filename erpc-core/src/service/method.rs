@@ -9,10 +9,10 @@ use crate::random::mix;
 
 /// The 32-bit id of a method, from its full name `package.Service/Method`.
 ///
-/// Packets carry the id instead of the name. It depends only on the name, so methods can be added,
-/// reordered and removed without old clients calling the wrong method. The id is FNV-1a with 64
-/// bits, mixed by `SplitMix64`'s finalizer so that every bit depends on every byte, and reduced to
-/// the upper half. 0 means "no method" and is never returned.
+/// Packets carry the id instead of the name. The id depends only on the name, so methods can be
+/// added, reordered and removed without old clients calling the wrong method. The id is FNV-1a with
+/// 64 bits, mixed by `SplitMix64`'s finalizer so that every bit depends on every byte, and reduced
+/// to the upper half. 0 means "no method" and is never returned.
 ///
 /// Two names may have the same id: with probability 1 in 40,000 for a server with 450 methods.
 /// `erpc-build` and [`Routes`](super::Routes) refuse such a pair and name both.
@@ -97,8 +97,8 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
         self
     }
 
-    /// The server's time limit for a call that arrives without a deadline, from its arrival on. A
-    /// handler does not start after the limit. A running handler can read it
+    /// The server's time limit for a call that arrives without a deadline, counted from the call's
+    /// arrival. A handler does not start after the limit. A running handler can read the limit
     /// ([`Request::deadline`](super::Request::deadline)). An asynchronous handler is dropped at the
     /// limit, and the call is answered
     /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded). Default: none.

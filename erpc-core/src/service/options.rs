@@ -178,6 +178,7 @@ impl MethodOptions {
     }
 
     /// Largest encoded request that is handled, in bytes; 0 means limited only by the session. See
+    /// [`Method::max_request`].
     #[must_use]
     pub const fn max_request(mut self, bytes: u32) -> Self {
         self.max_request = Some(unlimited_if_zero(bytes));
@@ -185,6 +186,7 @@ impl MethodOptions {
     }
 
     /// Largest encoded response that is sent, in bytes; 0 means limited only by the session. See
+    /// [`Method::max_response`].
     #[must_use]
     pub const fn max_response(mut self, bytes: u32) -> Self {
         self.max_response = Some(unlimited_if_zero(bytes));

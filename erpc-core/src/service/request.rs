@@ -125,8 +125,8 @@ impl<'a, M> Request<'a, M> {
     /// Answers later. `start` runs immediately and gets the message and a [`Responder`], which may
     /// be sent to any thread. The handler has to return the response that `defer` returns.
     ///
-    /// From now on only the responder answers, including failures. Anything else that the handler
-    /// returns is ignored.
+    /// From now on only the responder can answer the call, with a message or a failure. Anything
+    /// else that the handler returns is ignored.
     ///
     /// ```
     /// use erpc_core::service::{Request, Response};

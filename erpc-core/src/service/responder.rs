@@ -34,8 +34,9 @@ impl<M> Responder<M> {
         Self { call, encoder }
     }
 
-    /// Answers with a message. It is encoded on this thread into a buffer outside of the endpoint's
-    /// pool.
+    /// Answers with a message. The message is encoded on this thread into a buffer outside of the
+    /// endpoint's pool. If it exceeds the method's limit, or there is no memory, the caller gets
+    /// that failure instead.
     ///
     /// The answer is dropped silently if the client is gone.
     pub fn send(self, message: &M) {
@@ -57,8 +58,8 @@ impl<M> Responder<M> {
     /// one load, and one clock read if there is a deadline. Answer anyway, with any result: this
     /// also ends the call at the server.
     ///
-    /// This is a hint: the caller may cancel right after the check, and a cancel takes as long as a
-    /// packet. False for a request that did not come from the network.
+    /// This is a hint: the caller may cancel right after the check, and its cancel has to cross the
+    /// network first. False for a request that did not come from the network.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.call.as_ref().is_some_and(|call| call.end.has_come())

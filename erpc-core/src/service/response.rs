@@ -8,7 +8,7 @@ use super::{Metadata, MetadataRef};
 pub struct Response<M> {
     /// `None` if a responder answers.
     message: Option<M>,
-    /// Boxed because metadata is rare: without it, this is one word.
+    /// Boxed because metadata is rare: this field takes only one word.
     metadata: Option<Box<Metadata>>,
 }
 

@@ -161,7 +161,7 @@ where
         })
     }
 
-    /// Runs the call. A panic becomes its outcome.
+    /// Runs the call. If the handler panics, the call fails with [`Status::internal`].
     async fn contained(&self, arrival: &Arrival, message: Req) -> HandlerOutcome {
         let host = TaskHost { port: &*self.port, peer: arrival.peer };
         let context = CallContext::new(&self.method, arrival.call, &host)

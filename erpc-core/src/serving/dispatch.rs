@@ -73,7 +73,7 @@ impl<T: Transport> Requests<T> {
         let (task, stream) = (&methods.tasks[index], &methods.streams[index]);
         let is_here = task.is_none() && stream.is_none() && entry.mode() != Some(Mode::Worker);
         if !is_here {
-            // The response is sent later, from a buffer of the pool.
+            // The response is sent later, from another buffer.
             cx.recycle_response_buffer(request.buffer.take());
         }
         let passed = match (task, stream) {
@@ -180,8 +180,8 @@ impl<T: Transport> Requests<T> {
         let message = request.body.as_slice();
         match request.extended {
             true => self.opened_extended(request.deadline, message),
-            // A request without an extension has only the method's own deadline, and it arrived
-            // just now.
+            // A request without an extension has only the method's own deadline. The request
+            // arrived just now, so this deadline cannot have passed.
             false => Ok(OpenedRequest {
                 deadline: request.deadline,
                 metadata: MetadataRef::default(),

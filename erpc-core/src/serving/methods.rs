@@ -10,7 +10,7 @@ use crate::service::{Routes, StreamMethod, TaskMethod, TaskPort};
 pub(crate) struct Methods {
     pub(super) routes: Arc<Routes>,
     pub(super) workers: Option<WorkerQueue>,
-    /// The asynchronous methods, by index in `routes`.
+    /// The asynchronous methods that do not stream, by index in `routes`.
     pub(super) tasks: Vec<Option<Rc<dyn TaskMethod>>>,
     /// The streaming methods, by index in `routes`.
     pub(super) streams: Vec<Option<Rc<dyn StreamMethod>>>,

@@ -86,7 +86,7 @@ impl<T: Transport> Requests<T> {
         self.running.begin_turn(now);
     }
 
-    /// Whether tasks have answered since the last call.
+    /// Whether tasks have answered since this function was last called.
     #[inline]
     pub(crate) fn take_answered(&self) -> bool {
         self.running.take_answered()
@@ -133,7 +133,7 @@ impl<T: Transport> Requests<T> {
         self.stream_cancelled(cx, call);
     }
 
-    /// Drops the streams of clients, as the endpoint has ended.
+    /// Drops the streams of all clients, because the endpoint has ended.
     pub(crate) fn end_streams(&self) {
         drop(self.streams.take());
     }

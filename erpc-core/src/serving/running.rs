@@ -11,7 +11,7 @@ use crate::status::Status;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::time::Instant;
 
-/// Most cancel flags that are kept for reuse.
+/// Maximum number of cancel flags that are kept for reuse.
 const SPARE_FLAGS: usize = 64;
 /// Default limit of the calls that run as tasks.
 const DEFAULT_TASK_LIMIT: usize = 65_536;
@@ -19,7 +19,7 @@ const DEFAULT_TASK_LIMIT: usize = 65_536;
 /// The calls of an endpoint that run outside of its turn, by request.
 pub(crate) struct RunningRequests {
     calls: RefCell<HashMap<RequestHandle, Running, BuildHasherDefault<HandleHasher>>>,
-    /// Number of calls that run as tasks, and its limit.
+    /// Number of calls that run as tasks, and the limit of this number.
     tasks: Cell<usize>,
     task_limit: Cell<usize>,
     spare: RefCell<Vec<Arc<AtomicBool>>>,
@@ -163,7 +163,7 @@ impl RunningRequests {
         self.turn.set(now);
     }
 
-    /// Whether tasks have answered since the last call.
+    /// Whether tasks have answered since this function was last called.
     #[inline]
     pub(crate) fn take_answered(&self) -> bool {
         self.answered.get() && self.answered.replace(false)
@@ -181,8 +181,9 @@ pub(crate) fn in_time(deadline: Instant, now: impl FnOnce() -> Instant) -> Resul
     Ok(())
 }
 
-/// Mixes the three numbers of a [`RequestHandle`]. Two of them are chosen by this endpoint, and a
-/// client cannot choose the third. So no peer can force collisions.
+/// Mixes the three numbers of a [`RequestHandle`]. This endpoint chooses the session's index and
+/// generation. The request number follows from the slot's previous number, so a client cannot
+/// choose it. Therefore no peer can force collisions.
 #[derive(Default)]
 struct HandleHasher(u64);
 
@@ -196,8 +197,8 @@ impl Hasher for HandleHasher {
     }
 
     fn write_u32(&mut self, number: u32) {
-        // The map uses the lowest and the highest bits. The rotation moves the best mixed bits
-        // there.
+        // The map uses the lowest and the highest bits of the hash. The rotation moves the best
+        // mixed bits to these positions.
         self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
     }
 }

@@ -176,8 +176,8 @@ fn too_much() -> Status {
 }
 
 impl<T: Transport> ServerStreams<T> {
-    /// Applies the effect of a client's call: stops the handler if needed. The caller starts a new
-    /// one.
+    /// Applies the effect of a client's call: stops the handler if needed. The caller of this
+    /// function starts the next handler.
     fn affect(&self, requests: &Requests<T>, effect: Effect) {
         if effect.stop {
             self.end_task(requests);
@@ -261,7 +261,8 @@ impl<T: Transport> Source for StreamEnd<T> {
             }
         };
         drop(state);
-        // Dropping a waker may run arbitrary code, which may use this stream.
+        // Drop the earlier waker only now, without a borrow: this may run arbitrary code, which may
+        // use this stream.
         drop(earlier);
         if next.is_ready() {
             self.streams.mark();

@@ -16,7 +16,7 @@ use crate::wire::extension::Extension;
 /// ```text
 ///   put, end_items         sends this side's items    poll_call   next call to send, until None
 ///   next_batch, batch_read reads the server's items   replied     reports the end of such a call
-///   fail, drop_reader      ends the stream            is_over     the session is free again
+///   fail, drop_reader      ends the stream            is_over     no call is in flight or follows
 /// ```
 ///
 /// After any other method, the caller must call [`StreamClient::poll_call`], at the latest at the
@@ -60,10 +60,11 @@ enum Close {
 #[derive(Debug)]
 enum StreamOutcome {
     Running,
-    /// The server's last batch ended it.
+    /// The server's last batch has arrived and ended the stream. Batches before it may be missing
+    /// or unread.
     Ended(StreamResult),
-    /// The stream failed on this side, or a call of it failed. The reader still gets the batches
-    /// that arrived in order.
+    /// The stream failed on this side, or one of its calls failed. The reader still gets the
+    /// batches that arrived in order.
     Failed(CallError),
     /// The reader has received the outcome.
     Told,
@@ -108,7 +109,7 @@ impl StreamClient {
         self.number = number;
     }
 
-    /// Whether OPEN was sent, so that the handler may have run.
+    /// Whether OPEN was sent. If so, the handler may have run.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.opened
@@ -117,8 +118,9 @@ impl StreamClient {
     /// Whether this side may send items.
     ///
     /// # Errors
-    /// The stream's error, or [`RejectReason::StreamEnded`] if the stream ended well or was closed,
-    /// or if one side has ended this side's items.
+    /// The stream's error, until the reader has received it. [`RejectReason::StreamEnded`] after
+    /// that, if the stream ended well or was closed, if the client has ended its items, or if the
+    /// server accepts no more of them.
     pub fn sending(&self) -> Result<(), CallError> {
         let ended = CallError::Rejected(RejectReason::StreamEnded);
         match &self.outcome {
@@ -132,14 +134,14 @@ impl StreamClient {
         }
     }
 
-    /// The server accepts requests of up to `bytes`. Until this is known,
-    /// [`StreamClient::has_room`] admits only small items and few of them per call.
+    /// Sets the largest request that the server accepts, in bytes. Until then, a call with items
+    /// has at most 1,024 bytes, and [`StreamClient::has_room`] admits only items that fit into it.
     pub fn set_limit(&mut self, bytes: usize) {
         self.outbox.set_limit(bytes);
     }
 
-    /// If an item of `len` bytes is too large for the server: the size of the largest item that the
-    /// server accepts. Such an item can never be sent.
+    /// If an item of `len` bytes can never be sent because it is too large for the server: the size
+    /// of the largest item that can be sent. `None` while the server's limit is unknown.
     #[must_use]
     pub fn too_large(&self, len: usize) -> Option<usize> {
         self.outbox.too_large(len)
@@ -181,8 +183,8 @@ impl StreamClient {
         }
     }
 
-    /// Ends the stream with an error of this side. No effect if the stream has failed, or ended and
-    /// all batches have arrived.
+    /// Ends the stream with an error of this side. No effect if the stream has failed already, if
+    /// all batches up to its end have arrived, or if the reader has received the outcome.
     pub fn fail(&mut self, error: CallError) {
         let complete = self.inbox.is_complete();
         match self.outcome {
@@ -232,7 +234,7 @@ impl StreamClient {
     }
 
     /// The reader has taken the last item from its batch. From now on the next batch may be pulled,
-    /// even if the reader does not return for a while.
+    /// even if the reader does not call [`StreamClient::next_batch`] for a while.
     pub fn batch_read(&mut self) {
         self.reading = false;
     }
@@ -252,8 +254,8 @@ impl StreamClient {
     ///
     /// # Errors
     /// [`NoMemory`]: the stream cannot continue. The caller must call [`StreamClient::fail`],
-    /// cancel the stream's calls, and poll once more for the CLOSE that tells the server. If there
-    /// is no memory for CLOSE either, the stream [is spoilt](StreamClient::is_spoilt).
+    /// cancel the stream's calls, and poll once more: the next call is CLOSE. If there is no
+    /// memory for CLOSE either, the stream [is spoilt](StreamClient::is_spoilt).
     pub fn poll_call(&mut self, pool: &mut Pool) -> Result<Option<(StreamOp, MsgBuf)>, NoMemory> {
         if self.close == Close::Wanted {
             // If there is no memory, the server does not learn of the end, and the session is not
@@ -315,10 +317,11 @@ impl StreamClient {
             StreamOp::Close => self.close = Close::Done,
         }
         match result {
-            // Only the end of CLOSE matters, not its reply.
+            // The match above has noted that CLOSE ended. The content of its reply does not matter.
             _ if ask == StreamOp::Close => {}
             Ok(Some(message)) => {
-                // Every batch known to be missing must come with a pull in flight.
+                // Only a pull brings a batch. If more batches are missing than pulls are in flight,
+                // the server has left one out.
                 let taken = self.take_reply(ask, message);
                 if taken.is_none() || self.inbox.missing() > self.pulls {
                     self.fail(CallError::ResponseLost(Cause::Malformed));
@@ -328,7 +331,8 @@ impl StreamClient {
             Err(error) => {
                 let never_ran = ask == StreamOp::Open && never_ran(&error);
                 self.fail(of_stream(ask, error));
-                // The server has nothing to close, unless it holds pushes of a stream not yet open.
+                // No handler runs, so the server has nothing to close, unless it holds pushes that
+                // wait for the stream to open.
                 if never_ran && self.pushes == 0 && self.close == Close::Wanted {
                     self.close = Close::Done;
                 }
@@ -336,7 +340,7 @@ impl StreamClient {
         }
     }
 
-    /// `None` if the reply does not fit the call.
+    /// Processes the reply to a call. `None` if the reply does not fit the call.
     fn take_reply(&mut self, ask: StreamOp, message: MsgBuf) -> Option<()> {
         let (extension, frame) = Extension::split(message.as_slice()).ok()?;
         let (offset, size) = (message.len() - frame.len(), message.len());
@@ -363,7 +367,7 @@ impl StreamClient {
             }
             (StreamOp::Open | StreamOp::Pull, StreamReply::Empty { end: true }) => {
                 self.dry = true;
-                // All other pulls have ended, so the end cannot arrive any more.
+                // No other pull is in flight, so the last batch cannot arrive any more.
                 if self.pulls == 0 && !self.inbox.is_complete() && !self.reader_gone {
                     self.fail(CallError::Status(Status::new(
                         Code::Cancelled,
@@ -387,8 +391,9 @@ impl StreamClient {
         self.pulls > 0 || self.pushes > 0
     }
 
-    /// Whether the stream has no call in flight and will make none, so that the session may serve
-    /// another stream. Received items can still be read.
+    /// Whether the stream has no call in flight and makes no more. If so, the session may serve
+    /// another stream, unless this one [is spoilt](StreamClient::is_spoilt). Received items can
+    /// still be read.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let ended = match self.close {

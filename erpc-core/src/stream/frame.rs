@@ -26,7 +26,8 @@ pub const FRAME_HEAD: usize = 12;
 /// Bytes in front of each item: its length.
 pub(super) const ITEM_HEAD: usize = 4;
 
-/// Flag in `op`: the sender has no more items after these.
+/// Flag in `op`: the sender has no more items after those in the message. In an `EMPTY` reply, its
+/// meaning is that of [`StreamReply::Empty`].
 const END: u8 = 0x80;
 
 /// In a reply's `op`: a batch of the server's items.
@@ -37,8 +38,8 @@ const EMPTY: u8 = 2;
 /// Purpose of a client's call of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StreamOp {
-    /// Begins the stream, with the client's first items. It waits for the server's first batch,
-    /// like a pull.
+    /// Begins the stream, with the client's first items. Like a pull, OPEN also asks for a batch of
+    /// the server.
     Open,
     /// Asks for the server's next batch.
     Pull,
@@ -49,7 +50,8 @@ pub enum StreamOp {
 }
 
 impl StreamOp {
-    /// The extension's `op` of such a call; with `end`, the client has no more items after these.
+    /// The extension's `op` of a call with this purpose. With `end`, the client has no more items
+    /// after those in the call.
     #[must_use]
     pub const fn op(self, end: bool) -> u8 {
         let op = match self {
@@ -67,7 +69,7 @@ impl StreamOp {
             .find(|ask| ask.op(false) == op & !END)
     }
 
-    /// Whether such a call carries items of the client.
+    /// Whether a call with this purpose may carry items of the client.
     #[must_use]
     pub const fn has_items(self) -> bool {
         matches!(self, Self::Open | Self::Push)
@@ -79,7 +81,8 @@ pub(super) const fn items_op(end: bool) -> u8 {
     if end { ITEMS | END } else { ITEMS }
 }
 
-/// The `op` of an empty reply; with `end`, the server takes no more items.
+/// The `op` of an empty reply. With `end`, the server accepts no more items (reply to a push), or
+/// sends none (reply to a pull or OPEN).
 pub(super) const fn empty_op(end: bool) -> u8 {
     if end { EMPTY | END } else { EMPTY }
 }
@@ -108,7 +111,7 @@ impl fmt::Display for FrameError {
             Self::Truncated => f.write_str("the frame is truncated"),
             Self::Op(op) => write!(f, "the operation code {op:#04x} is unknown"),
             Self::Misplaced => {
-                f.write_str("the call carries items or an end that its operation does not allow")
+                f.write_str("the call has items, an end or a batch number that its kind forbids")
             }
             Self::Trailing(bytes) => write!(f, "{bytes} bytes are left after the items"),
             Self::Oversized(bytes) => write!(

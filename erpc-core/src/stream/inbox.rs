@@ -12,7 +12,7 @@ use crate::mutants::mutant;
 pub(super) struct Inbox<X> {
     /// The number of the next batch to read.
     next: u32,
-    /// That batch and later ones, at most [`MAX_UNREAD`]. `None` for batches that have not arrived.
+    /// Batch `next` and later ones, at most [`MAX_UNREAD`]. `None` for a batch that is missing.
     batches: VecDeque<Option<InboxEntry<X>>>,
     /// The number of the last batch, once it is known.
     last: Option<u32>,
@@ -21,8 +21,8 @@ pub(super) struct Inbox<X> {
 /// A batch (`None` if it has no items) and its data.
 type InboxEntry<X> = (Option<Batch>, X);
 
-/// The batch was refused: it is a duplicate, or too far ahead, or after the last batch. Returns the
-/// batch's data.
+/// The batch was refused: it is a duplicate, or too far ahead, or after the last batch, or it
+/// claims to be the last although a later batch or the last is known. Contains the batch's data.
 #[derive(Debug)]
 pub(super) struct Misplaced<X>(pub(super) X);
 
@@ -153,7 +153,7 @@ mod tests {
         assert!(!insert(&mut inbox, 0, false), "read already");
         assert!(!insert(&mut inbox, 1 + MAX_UNREAD as u32, false), "too far ahead");
         assert!(insert(&mut inbox, MAX_UNREAD as u32, false));
-        assert!(!insert(&mut inbox, 2, true), "the last batch is before an earlier arrival");
+        assert!(!insert(&mut inbox, 2, true), "a batch after the last one has arrived");
         assert!(insert(&mut inbox, 2, false) && insert(&mut inbox, 1, false));
         let mut inbox = Inbox::new();
         assert!(insert(&mut inbox, 1, true));

@@ -1,10 +1,11 @@
 //! Streams: many messages in each direction, built on calls. This module does no input or output.
 //!
 //! A stream has a session to itself, and everything that it sends is a call of that session. The
-//! client *pushes* batches of its items and *pulls* the server's batches. A pull waits at the
-//! server until the server has items. So the reader sets the pace in both directions, and the calls
-//! provide retransmission, order and integrity. There is only one kind of stream: a method that
-//! takes or returns one message uses a stream of one item.
+//! client *pushes* batches of its items and *pulls* the server's batches. A push is answered when
+//! the handler takes its batch, and a pull waits at the server until the server has items. So the
+//! reader sets the pace in both directions. The calls provide retransmission and integrity, and
+//! the numbers of the batches provide the order. There is only one kind of stream: if a method
+//! streams in one direction only, the other direction has one item.
 //!
 //! ```text
 //!   client                                server
@@ -23,8 +24,8 @@
 //!
 //! # Bounds
 //!
-//! The largest number of batches per stream. A batch has at most [`BATCH`] bytes, or one larger
-//! item:
+//! The largest number of batches that one stream has in memory. A batch has at most [`BATCH`]
+//! bytes, or one larger item:
 //!
 //! ```text
 //!   server's items    3 pulled, or unread at the client ([`MAX_PULLS`])
@@ -33,9 +34,9 @@
 //!                   + 1 being gathered at the client
 //! ```
 //!
-//! A peer that breaks these rules is refused: if a batch of several items is larger, or if it has
-//! more unread batches ([`MAX_UNREAD`]). Calls that arrive before their stream is open are limited
-//! to the number of the session's slots ([`MAX_HELD`]).
+//! A peer that breaks these rules is refused: a batch of several items must not be larger, and a
+//! peer must not send more than [`MAX_UNREAD`] batches that are unread. Calls that arrive before
+//! their stream is open are limited to the number of the session's slots ([`MAX_HELD`]).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -75,5 +76,6 @@ pub const MAX_UNREAD: usize = 1 + MAX_PUSHES;
 
 const _: () = assert!(MAX_PULLS <= MAX_UNREAD, "an end must accept all batches that it has pulled");
 
-/// Largest number of calls that a server holds because their stream is not open yet.
+/// Largest number of calls that a server holds because their stream is not open yet. Also the
+/// largest number of pulls that wait in an open stream.
 pub const MAX_HELD: usize = 8;

@@ -17,8 +17,8 @@ const OP: usize = 2;
 /// of this size fits the buffer that its slot keeps.
 const SMALL: usize = 512;
 
-/// Assumed limit of a message in bytes until the other side's limit is known. Every side accepts at
-/// least this.
+/// Assumed limit of a message in bytes until the other side's limit is known. An endpoint that is
+/// configured to accept less may refuse the first message.
 const CAUTIOUS: usize = 1 << 10;
 
 /// Items of one side that wait for calls to carry them.
@@ -32,12 +32,12 @@ pub(super) struct Outbox {
     open: Option<Gather>,
     /// The number of the next batch to be taken.
     seq: u32,
-    /// Initial size of the next batch in bytes: the size of the last one, rounded up to a power of
-    /// two.
+    /// Initial size of the next batch in bytes: the size of the batch last taken, rounded up to a
+    /// power of two, from [`SMALL`] to `BATCH + SMALL`.
     room: usize,
     /// The largest message that the other side accepts, in bytes, once that is known.
     limit: Option<usize>,
-    /// Bytes of the end's status, which follow the items.
+    /// Bytes of the final status, which follow the items of the last batch. 0 at a client.
     tail: usize,
     /// The user adds no more items. Gathered batches are still sent.
     ended: bool,
@@ -137,12 +137,12 @@ impl Outbox {
         open.put(len, encode, pool)
     }
 
-    /// Ends the items. The end adds `tail` bytes to its batch.
+    /// Ends the items. The final status adds `tail` bytes to the last batch.
     pub(super) fn end(&mut self, tail: usize) {
         (self.ended, self.tail) = (true, tail);
     }
 
-    /// Drops all batches that were not taken. Later items are dropped, too.
+    /// Drops all batches that were not taken, and ends the items. No item may be added afterwards.
     pub(super) fn abandon(&mut self) {
         self.ready.clear();
         self.open = None;
@@ -172,7 +172,8 @@ impl Outbox {
         Some(Taken { seq: self.skip(), gather, last })
     }
 
-    /// Takes the number of a batch without items, although more items may follow.
+    /// Takes the next batch number. An OPEN without items takes one, too, although items may
+    /// follow.
     pub(super) fn skip(&mut self) -> u32 {
         let seq = self.seq;
         self.seq = seq.wrapping_add(1);
@@ -206,7 +207,8 @@ impl Gather {
         Ok(Self { message, frame, count: 0 })
     }
 
-    /// Whether the message may take another item of `len` bytes and stay within `limit` bytes.
+    /// Whether the message may take another item of `len` bytes: its items stay within [`BATCH`]
+    /// bytes, and the message stays within `limit` bytes. The first item always fits.
     fn fits(&self, len: usize, limit: usize) -> bool {
         let more = len.saturating_add(ITEM_HEAD);
         let there = self.message.len() - self.frame - FRAME_HEAD;
@@ -235,8 +237,8 @@ impl Gather {
     }
 
     /// Makes room for `more` bytes. Copies the message into a buffer of at least four times its
-    /// length (at most a full batch), so a batch is copied at most three times, and only while
-    /// batches grow.
+    /// length (at most a full batch), so a batch is copied only a few times, and only while batches
+    /// grow.
     fn reserve(&mut self, more: usize, pool: &mut Pool) -> Result<(), NoMemory> {
         let there = self.message.len();
         let wanted = there.saturating_add(more);
@@ -313,7 +315,7 @@ mod tests {
             .map(|message| {
                 let mut copy = MsgBuf::detached(message.len()).unwrap();
                 copy.put_slice(message.as_slice());
-                // The parser accepts only 0 for an OPEN; a PUSH may have any number.
+                // The messages are pushes (`op` 3): the parser accepts an OPEN only with number 0.
                 read(copy)
             })
             .collect();

@@ -16,8 +16,8 @@ use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 /// The encoded status of a stream that ended well: code and length of the message, both 0.
 const OK: [u8; 8] = [0; 8];
 
-/// The server's end of the streams of one session: the current stream, and calls that arrived early
-/// for the next one. `H` identifies a call that waits for its answer.
+/// The server's end of the streams of one session: the current stream, and calls that arrived
+/// before their stream was opened. `H` identifies a call that waits for its answer.
 ///
 /// ```text
 ///   request, cancelled     the client's calls         poll_answer  next answer to send, until None
@@ -33,7 +33,7 @@ pub struct StreamServer<H> {
     /// Number of the newest stream that the client has opened, or closed before it was opened; 0
     /// for none.
     newest: u32,
-    /// That stream, while it is alive.
+    /// The newest stream, while it is alive.
     live: Option<Live<H>>,
     /// Calls of streams that are not open yet.
     held: Vec<Held<H>>,
@@ -84,9 +84,9 @@ pub enum StreamAnswer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use]
 pub struct Effect {
-    /// The previous stream is over; its handler must be dropped.
+    /// The stream that was current is over; its handler must be dropped.
     pub stop: bool,
-    /// Then a new stream begins; its handler must be started.
+    /// A new stream begins; its handler must be started, after the old handler was dropped.
     pub start: bool,
 }
 
@@ -190,8 +190,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         }
     }
 
-    /// The client has cancelled a call. It cancels calls only together with the stream, so this
-    /// closes the stream.
+    /// The client has cancelled a call. A client cancels calls only together with their stream, so
+    /// the call's stream is closed if it is open.
     pub fn cancelled(&mut self, call: H) -> Effect {
         let held = self.held.iter().position(|held| held.call == call);
         if let Some(at) = held {
@@ -286,8 +286,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         live.is_some_and(|live| live.end.is_none())
     }
 
-    /// If an item of `len` bytes is too large for the client: the size of the largest item that the
-    /// client accepts. Such an item can never be sent.
+    /// If an item of `len` bytes can never be sent because it is too large for the client: the size
+    /// of the largest item that can be sent.
     #[must_use]
     pub fn too_large(&self, len: usize) -> Option<usize> {
         self.live.as_ref().and_then(|live| live.outbox.too_large(len))
@@ -358,8 +358,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         let last = taken.last;
         let message = live.batch(taken, self.newest, pool);
         if last && !mutant!(StreamEndLeavesPulls) || message.is_err() {
-            // Waiting pulls have nothing to wait for. Only an end can run out of memory here, and
-            // then the handler has ended.
+            // The remaining pulls have nothing to wait for. If memory ran out, this was the last
+            // batch, too: only the final status needs memory here. So the handler has ended.
             let running = self.stop();
             debug_assert!(!running, "a stream ended before its handler");
         }

@@ -9,10 +9,10 @@ pub enum ChargeModel {
     /// A Linux socket buffer: the units are bytes as the kernel charges them (`skb->truesize`):
     /// payload, headers and bookkeeping, rounded up to the allocator's size classes.
     ///
-    /// A datagram arrives in one of two shapes, and the charge covers both. Linear: in one
-    /// allocation with its headers. In pages: the payload lies in pages, as one segment of a run
-    /// that the kernel split. Linux 6.18 counts, on loopback and between network namespaces, in
-    /// bytes:
+    /// A datagram arrives in one of two shapes, and the charge covers both. *Linear*: payload and
+    /// headers are in one allocation. *In pages*: the payload lies in pages, because the datagram
+    /// is one segment of a run that the kernel split. On loopback and between network namespaces,
+    /// Linux 6.18 counts, in bytes:
     ///
     /// | payload | 0 | 64 | 200 | 640 | 1,472 | 4,096 | 8,972 | 16,000 | 65,507 |
     /// |---|---|---|---|---|---|---|---|---|---|
@@ -20,10 +20,10 @@ pub enum ChargeModel {
     /// | in pages | 832 | 896 | 1,032 | 1,472 | 2,304 | 4,928 | 9,804 | 16,832 | 66,339 |
     /// | charge | 832 | 896 | 1,280 | 2,304 | 2,304 | 8,448 | 16,640 | 16,832 | 66,339 |
     ///
-    /// A packet from a network card's driver is counted by the buffers that the driver uses; some
+    /// For a packet from a network card, the kernel counts the buffers that the driver uses. Some
     /// drivers use half a page or a page for every packet. Small packets then cost more than their
-    /// charge, and a flood of them may overflow a buffer of the default size. The transport's
-    /// counters show it.
+    /// charge, and a flood of them may overflow a buffer of the default size. The transport counts
+    /// the lost packets ([`rx_overflow`](super::TransportStats::rx_overflow)).
     LinuxUdp,
 }
 
@@ -41,9 +41,9 @@ impl ChargeModel {
     /// Units of one ring entry.
     pub const RING_ENTRY: u32 = 1_024;
 
-    /// The charge for a datagram of `len` bytes, in this model's units. Never less than the
-    /// receiver counts, so a sender that stays within the receiver's window loses nothing to
-    /// overflow.
+    /// The charge for a datagram of `len` bytes, in this model's units. The receiver counts at most
+    /// this much, except with some drivers ([`ChargeModel::LinuxUdp`]). So a sender that stays
+    /// within the receiver's window loses nothing to overflow.
     #[must_use]
     #[inline]
     pub const fn charge(self, len: usize) -> u32 {

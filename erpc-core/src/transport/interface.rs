@@ -34,14 +34,14 @@ pub struct Capabilities {
     /// Capacity of the receive queue, in the units of `charge`.
     pub rx_capacity: u32,
     /// Least margin of the retransmission timeout over the smoothed round-trip time. A delay below
-    /// it is scheduling noise, not a loss.
+    /// this margin is scheduling noise, not a loss.
     pub min_rto: Duration,
     /// How far round-trip times scatter for reasons other than queues in the network: interrupts,
     /// system calls, a peer's event loop that is busy. Congestion control ignores smaller
     /// differences.
     pub rtt_noise: Duration,
-    /// Which member of a listening group this is, 0 outside of a group. Peers put it in the first
-    /// byte of every packet, so that the kernel or NIC can steer by it.
+    /// Number of this endpoint in its listening group, 0 outside of a group. Peers put the number
+    /// in the first byte of every packet, so that the kernel or NIC can steer by it.
     pub steer: u8,
     /// Whether packets damaged in the network are detected and dropped before the transport hands
     /// them out. If not, sessions carry their own checksums
@@ -52,7 +52,7 @@ pub struct Capabilities {
 /// The address of a peer: source of its packets, destination of packets to it.
 pub trait Route: Copy + Eq + Hash + Debug + Display + Send + 'static {
     /// Writes bytes that identify the route to the front of `out` and returns their count. Equal
-    /// routes give equal bytes. Input to the handshake cookie.
+    /// routes give equal bytes. The handshake cookie is computed from them.
     fn to_bytes(&self, out: &mut [u8; 32]) -> usize;
 
     /// The same host with another port, for servers that use one port per endpoint. Transports
@@ -63,9 +63,9 @@ pub trait Route: Copy + Eq + Hash + Debug + Display + Send + 'static {
     /// The port, 0 if the transport has no ports.
     fn port(&self) -> u16;
 
-    /// A number for the host, the same for all its ports. Servers count each client's share by it.
-    /// It should represent something of which one client cannot have many, such as an IPv4 address
-    /// or an IPv6 network of 64 bits.
+    /// A number for the host, the same for all its ports. A server counts and limits the sessions
+    /// and sockets of each host by this number. The number should represent something of which
+    /// one client cannot have many, such as an IPv4 address or an IPv6 network of 64 bits.
     fn host(&self) -> u64;
 }
 
@@ -83,14 +83,14 @@ pub struct Path {
 pub enum Link {
     /// The link's rate in bytes per second.
     Rate(u64),
-    /// Its rate is not known.
+    /// The link's rate is not known.
     Unknown,
     /// No link: the peer is on this host. The only queue between the two is the receiver's.
     Local,
 }
 
 impl Link {
-    /// The rate in bytes per second, if it is known.
+    /// The rate in bytes per second; `None` if it is unknown, or if the peer is on this host.
     #[must_use]
     pub const fn rate(self) -> Option<u64> {
         match self {
@@ -144,7 +144,7 @@ pub trait Transport: 'static {
     fn path(&mut self, peer: &Self::Route) -> Path;
 
     /// Whether [`Transport::path`] to `peer` is cheap now: it needs no system call. True by
-    /// default. An event loop looks up only a few of the other peers per turn.
+    /// default. An event loop looks up only a few peers per turn whose path is not cheap.
     fn knows_path(&self, peer: &Self::Route) -> bool {
         let _ = peer;
         true
@@ -187,7 +187,7 @@ pub trait RxQueue {
     const IS_SYSTEM_CALL: bool = false;
 
     /// Takes back the packets of the last burst and receives up to [`MAX_BURST`] new ones without
-    /// blocking. Returns how many.
+    /// blocking. Returns the number of new packets.
     fn burst(&mut self) -> usize;
 
     /// Whether the last burst left the queue empty: every packet that had arrived when the burst
@@ -246,8 +246,8 @@ pub trait TxQueue {
     }
 
     /// Releases the msgbufs that the device has finished reading, without waiting for any. Called
-    /// before a msgbuf's uniqueness decides whether a flush is needed. The default does nothing,
-    /// for queues whose doorbell is a flush.
+    /// before the owner of a msgbuf checks whether the queue still refers to it. If the queue does,
+    /// a flush is needed. The default does nothing, for queues whose doorbell is a flush.
     #[inline]
     fn reclaim(&mut self) {}
 }
@@ -287,7 +287,7 @@ pub struct TransportStats {
     pub tx_bytes: u64,
     /// Packets dropped because the receive queue was full, as far as the transport learns of them.
     pub rx_overflow: u64,
-    /// Packets that the network refused.
+    /// Packets dropped instead of sent, because the network or the transport refused them.
     pub tx_dropped: u64,
     /// Datagrams dropped because they were longer than this endpoint accepts.
     pub rx_truncated: u64,

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! `len` counts the whole extension. The protocol itself reads and writes only `deadline`, with
-//! functions of its own in this module, so a long extension costs it no extra time.
+//! functions of its own in this module, so a long extension costs the protocol no extra time.
 
 use bytes::BufMut;
 
@@ -86,7 +86,8 @@ impl<'m> Extension<'m> {
         Ok((Self { op, deadline, entries }, rest))
     }
 
-    /// Purpose of the message in addition to a call or its reply: opaque here, 0 for none.
+    /// Purpose of the message beyond a plain call or reply, such as a stream's `PULL`; 0 for none.
+    /// This module does not interpret it.
     #[must_use]
     pub const fn op(&self) -> u8 {
         self.op
@@ -157,7 +158,7 @@ fn split_entry(bytes: &[u8]) -> Result<Split<'_>, ExtensionError> {
 /// Why an entry was not added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryError {
-    /// The key is empty or has more than 255 bytes; its length.
+    /// The key is empty or has more than 255 bytes. Contains the key's length in bytes.
     KeyLength(usize),
     /// With this entry, all entries would have this number of bytes, more than [`MAX_ENTRIES`].
     Full(usize),
@@ -208,7 +209,8 @@ pub(crate) fn remaining(deadline: Instant, now: Instant) -> u32 {
 }
 
 /// The deadline of a request whose first packet, with this body, arrives at `now`;
-/// [`Instant::NEVER`] if it has none or is too short to have one.
+/// [`Instant::NEVER`] if the request has no deadline, a deadline of `u32::MAX` us or more, or a
+/// body too short for one.
 #[must_use]
 pub(crate) fn deadline_of(body: &[u8], now: Instant) -> Instant {
     let field = body.get(DEADLINE_AT..).and_then(|rest| rest.first_chunk().copied());

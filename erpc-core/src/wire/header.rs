@@ -53,7 +53,7 @@ pub enum Kind {
     /// the sender's stamp; `size`: how many packets, at least 1.
     RequestForResponse = 4,
     /// Server to client: the request has arrived and is still executing. `packet`: that of the
-    /// duplicate; `aux`: [`super::ReplyInfo`].
+    /// packet that is answered; `aux`: [`super::ReplyInfo`].
     Accepted = 5,
     /// Client to server, `packet` 0: responses received completely; the body lists up to 8 request
     /// numbers, u32 each. `packet` [`CANCEL`]: the client has cancelled request `request`; no body.
@@ -112,8 +112,8 @@ impl Flags {
     /// responses and failures have one.
     pub const EXTENDED: Self = Self(1 << 6);
     /// The packet's message is cut into the session's large packets, not into small ones, which
-    /// every path carries. In credit returns and requests for response: the message that they refer
-    /// to.
+    /// every path carries. In credit returns and requests for response, the flag is that of the
+    /// message to which they refer.
     pub const LARGE: Self = Self(1 << 7);
 
     /// Flags of a packet with or without a trailer, of a message with or without an extension. The

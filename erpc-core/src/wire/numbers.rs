@@ -10,7 +10,8 @@
 /// ```
 ///
 /// * `steer`: the endpoint of a listening group that owns the session. The kernel's classic BPF
-///   program (or a NIC's flow rule) reads only this byte, the first of the datagram.
+///   program (or a NIC's flow rule) selects the endpoint by this byte, the first of the datagram. A
+///   new client's first packet is the exception: any endpoint may receive it.
 /// * `table index`: index into the receiver's session table. 23 bits: at most 8,388,608 sessions of
 ///   each role per endpoint.
 /// * `role`: 0 when the receiver is the client of the session, 1 when it is the server.

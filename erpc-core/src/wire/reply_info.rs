@@ -1,5 +1,5 @@
 //! Reply info, which every reply of a server carries: the server's processing time, its receive
-//! window, and whether a switch on the path to it is congested.
+//! window, and whether a switch on the path to the server is congested.
 
 /// The `aux` word of replies: the server's time in the upper 15 bits, then 1 bit that echoes
 /// congestion marks, then the receive window in the lower 16 bits.

@@ -43,8 +43,9 @@ impl ShortPacket {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Replaces the version bits of a packet with a trailer by those of `vkf`, the ninth byte of
-    /// the packet that is answered. The sender could not parse an answer in another version.
+    /// Sets the version bits to those of `vkf`, the ninth byte of the packet that is answered: the
+    /// sender of that packet cannot parse an answer in another version. This packet must have a
+    /// trailer.
     pub(crate) fn set_version(&mut self, vkf: u8) {
         self.bytes[8] = self.bytes[8] & !0b11 | vkf & 0b11;
         self.seal();

@@ -109,8 +109,8 @@ fn a_stopped_server_is_skipped_until_it_is_back() {
     let channel = connected(&world, to_all(&world));
     for round in 0..3 {
         world.stop(1);
-        // The server has closed the session. After the turn that receives this, it gets no more
-        // calls.
+        // The server has closed the session. After the turn in which the client learns this, the
+        // server gets no more calls.
         world.run_until(|| open(&channel)[1] == 0);
         for _ in 0..10 {
             assert_ne!(world.finish(who(&channel)), Ok(1), "round {round}");
@@ -257,7 +257,8 @@ fn a_call_that_is_not_idempotent_is_not_retried() {
 #[test]
 fn retries_have_a_budget() {
     let world = World::new(1);
-    // A new budget holds the refill of 10 s, here 10 retries. Time adds a few during the test.
+    // A new budget holds as many retries as it gains in 10 s, here 10. It gains a few more during
+    // the test.
     let channel = connected(&world, to_all(&world)).with(retrying(2));
     world.behaviours[0].unavailable.store(10_000, Ordering::Relaxed);
     let before = world.behaviours[0].handled();

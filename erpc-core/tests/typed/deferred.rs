@@ -16,9 +16,9 @@ use crate::test_bed::{TestBed, poll};
 
 /// Calls `DOUBLE` on the backend and answers with the result plus one.
 const ASK: Method<Number, Number> = Method::new("test.Front/Ask");
-/// The same on a worker.
+/// Like `ASK`, on a worker.
 const SLOW_ASK: Method<Number, Number> = Method::new("test.Front/SlowAsk");
-/// Defers and drops the responder.
+/// Defers the answer, and drops the responder without an answer.
 const FORGET: Method<Number, Number> = Method::new("test.Front/Forget");
 
 /// An endpoint's session to the backend.

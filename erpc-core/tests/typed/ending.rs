@@ -122,7 +122,7 @@ fn a_callback_shuts_the_endpoint_down_while_stream_items_are_in_the_same_turn() 
     let begin = || -> Vec<Incoming<Number>> {
         (0..5).map(|_| pair.session.server_streaming(&ONE, &number(0))).collect()
     };
-    // These sessions are reused, so that all streams open in one turn.
+    // The streams below reuse the sessions of these streams, so that all open in one turn.
     let mut first = begin();
     while first.iter_mut().any(|numbers| poll(numbers.next()) != Poll::Ready(Ok(None))) {
         pair.turn();

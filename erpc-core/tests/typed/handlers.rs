@@ -147,9 +147,9 @@ struct Slow {
 
 const BLOCK_LOOP: Method<Number, Number> = Method::new("test.Modes/BlockLoop");
 const BLOCK_WORKER: Method<Number, Number> = Method::new("test.Modes/BlockWorker");
-/// The remaining time of late requests.
+/// Time left, when it is sent, of a request that becomes late.
 const SHORT: Duration = Duration::from_millis(2);
-/// The same for a request that has to reach the server in time even if this thread is delayed.
+/// Time left of a request that has to reach the server in time even if this thread is delayed.
 const LONG: Duration = Duration::from_millis(100);
 
 fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
@@ -191,7 +191,7 @@ fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool
             assert!(sent < 200, "a request after a long handler is late");
         }
     }
-    // A request that waits for the only worker.
+    // The next request waits for the only worker until its deadline has passed.
     pair.client.send(BLOCK_WORKER.id(), b"", 1);
     pair.run_until(|_| slow.gate.has_arrivals());
     let requests = pair.requests();

@@ -20,7 +20,7 @@ use crate::test_bed::TestBed;
 
 /// Returns the remaining time in us, 0 if there is no deadline.
 const LEFT: Method<Number, Number> = Method::new("test.Served/Left");
-/// The same on a worker, behind a gate.
+/// Like `LEFT`, on a worker, after the gate has opened.
 const GATED: Method<Number, Number> = Method::new("test.Served/Gated");
 /// Waits forever, unless the request is 0.
 const WAIT: Method<Number, Number> = Method::new("test.Served/Wait");
@@ -150,7 +150,7 @@ fn an_asynchronous_handler_is_dropped_at_the_servers_deadline() {
     assert!((WITHIN..2 * WITHIN).contains(&took), "{took:?}");
     assert_eq!(served.counts(), (1, 1));
     assert_eq!(bed.wait(session.call(&WAIT, &number(0))), Ok(number(0)), "in time");
-    // The timer has no later effect.
+    // The deadline's timer has no effect on a call that has ended.
     bed.run_for(2 * WITHIN);
     assert_eq!(served.counts(), (2, 2));
 }

@@ -143,7 +143,8 @@ fn unread_messages_count_against_the_memory_of_their_session() {
         let _ = pin!(out.send(&large(value))).poll(&mut cx);
     }
     most = most.max(pair.turns(5_000));
-    // The first message, and the part of the second that fits the limit and a buffer's overhead.
+    // In use are the first message, the part of the second that fits the limit, and a buffer's
+    // overhead.
     assert!((LARGE..LARGE * 3 / 2).contains(&most), "{most}");
     let error = pair.wait(pin!(answers.next())).unwrap_err();
     let CallError::Status(status) = error else { panic!("{error}") };
@@ -168,7 +169,8 @@ fn a_session_with_memory_for_four_messages_carries_any_number_of_them_to_a_slow_
         // The client sends as far ahead as it can.
         pair.wait(pin!(out.send(&large(value)))).unwrap();
         most = most.max(pair.turns(2_000));
-        // The first batch is not a push: reading it frees none.
+        // The first batch is in OPEN, not in a push. So the first read does not let the client push
+        // one more batch.
         if value >= 2 {
             pair.reader.may_read.fetch_add(1, Ordering::Relaxed);
             most = most.max(pair.turns(200));

@@ -29,7 +29,7 @@ pub(crate) fn number(value: u64) -> Number {
 
 /// Answers with the double. Panics for 13, fails with `NOT_FOUND` for 0.
 pub(crate) const DOUBLE: Method<Number, Number> = Method::new("test.Math/Double");
-/// The same on a worker.
+/// Like `DOUBLE`, on a worker.
 pub(crate) const SLOW_DOUBLE: Method<Number, Number> = Method::new("test.Math/SlowDouble");
 /// Waits on a worker until the test opens the gate.
 pub(crate) const GATED: Method<Number, Number> = Method::new("test.Math/Gated");

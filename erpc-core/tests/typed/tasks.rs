@@ -79,7 +79,7 @@ fn calls_beyond_the_task_limit_are_refused() {
     for _ in 0..3 {
         let refused = endpoint.block_on(session.call(&RELAY, &number(1))).unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
-        // A cancelled call frees its place.
+        // The end of a cancelled call makes room for another task.
         drop(calls.pop());
         run();
         calls.push(start());

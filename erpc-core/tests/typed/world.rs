@@ -20,13 +20,14 @@ use crate::support::{Number, number};
 
 /// Answers with the index of the server.
 pub(crate) const WHO: Method<Number, Number> = Method::new("test.World/Who");
-/// The same, idempotent.
+/// Like `WHO`, but idempotent.
 pub(crate) const WHO_AGAIN: Method<Number, Number> =
     Method::new("test.World/WhoAgain").idempotent();
-/// Deferred until [`Behaviour::answer`].
+/// Like `WHO_AGAIN`, but the answer is deferred until [`Behaviour::answer`].
 pub(crate) const HELD: Method<Number, Number> = Method::new("test.World/Held").idempotent();
 
-/// Answers with the request's metadata and its remaining time in us as metadata `time-left`.
+/// Like `WHO_AGAIN`. The response has the request's metadata, and the entry `time-left`: the
+/// request's remaining time in us.
 pub(crate) const TELL: Method<Number, Number> = Method::new("test.World/Tell").idempotent();
 
 /// A stream that sends the index of the server and stays open until the client's messages end.

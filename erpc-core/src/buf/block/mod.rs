@@ -10,9 +10,9 @@
 //! ```
 //!
 //! A block has one writer and any number of readers. The writer is the [`MsgBuf`](super::MsgBuf)
-//! that the user holds. The readers are the references that transmit queues hold until they are
-//! flushed. The payload is written only while the count is one, which the writer checks; packet
-//! headers are the exception ([`BlockRef::write_shared`]).
+//! that the user holds. The readers are the references in transmit queues. A queue holds them until
+//! it is flushed or reclaims them. The payload is written only while the count is one, which the
+//! writer checks; packet headers are the exception ([`BlockRef::write_shared`]).
 
 use std::alloc::Layout;
 use std::ptr::{NonNull, null_mut};
@@ -37,7 +37,8 @@ struct BlockHeader {
     /// Next block in the home's list of returned blocks. Valid only while the block is in that
     /// list.
     next: *mut BlockHeader,
-    /// Witness for the payload and the non-atomic fields above.
+    /// Lets loom find races on the payload and on the non-atomic fields above. Empty in ordinary
+    /// builds.
     accesses: Witness,
 }
 
@@ -240,7 +241,7 @@ pub(super) struct BlockRef {
 // has observed with acquire ordering that the other references were released. Packet headers are
 // the exception; see `write_shared`.
 unsafe impl Send for BlockRef {}
-// SAFETY: as above; a shared `BlockRef` only reads.
+// SAFETY: as for `Send`; functions that take `&self` only read, apart from the atomic count.
 unsafe impl Sync for BlockRef {}
 
 impl BlockRef {
@@ -263,7 +264,7 @@ impl BlockRef {
         self.header().notes[index].load(Ordering::Relaxed)
     }
 
-    /// Sets one of these two words.
+    /// Sets one of the two words that [`Self::note`] reads.
     #[inline]
     pub(super) fn set_note(&mut self, index: usize, value: u32) {
         self.header().notes[index].store(value, Ordering::Relaxed);
@@ -387,7 +388,8 @@ impl Drop for BlockRef {
         }
         fence(Ordering::Acquire);
         let block = Block { header: self.header };
-        // Clone the home, because the block may be freed before `give_back` has finished with it.
+        // Clone the home, because another thread may free the block, and with it the last reference
+        // to the home, before `give_back` has finished.
         let home = self.header().home.clone();
         match home {
             Some(home) => home.give_back(block),

@@ -33,8 +33,9 @@ pub(crate) struct Backend<T: Transport> {
     /// The open sessions. A session that has just closed stays here until its task has run.
     open: RefCell<Vec<Rc<Link<T::Route>>>>,
     turn: Cell<usize>,
-    /// Number of sessions whose first attempt, since the start or since they were last open, has
-    /// not failed yet. They may still open.
+    /// Number of sessions whose first attempt is in progress, so that they may still open. It is
+    /// the attempt after the start, or the attempt after the session was open for at least the base
+    /// of the backoff.
     trying: Cell<usize>,
     tasks: RefCell<Vec<TaskId>>,
     /// The load of streams, which have sessions of their own.
@@ -91,7 +92,7 @@ impl<T: Transport> Backend<T> {
         BackendStats { peer: self.peer, sessions, calls: self.load() }
     }
 
-    /// An open session; the sessions take turns.
+    /// An open session, in round robin. `None` if no session is open.
     #[inline]
     pub(crate) fn session(&self) -> Option<Rc<Link<T::Route>>> {
         let open = self.open.borrow();
@@ -187,8 +188,8 @@ impl<T: Transport> SessionKeeper<T> {
     }
 }
 
-/// The owners of a kept session. The task holds them only while it updates them, so that it does
-/// not keep them alive.
+/// The owners of a kept session. The task holds these references only while it updates the owners,
+/// so that it does not keep them alive.
 struct KeeperTarget<T: Transport> {
     balancer: Rc<Balancer<T>>,
     backend: Rc<Backend<T>>,

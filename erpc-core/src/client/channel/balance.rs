@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// How a channel spreads its calls over its servers. Considers only servers with an open session.
+/// How a channel spreads its calls over its servers. Only servers with an open session get calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Balance {
@@ -10,7 +10,8 @@ pub enum Balance {
     #[default]
     RoundRobin,
     /// The server with the fewest calls and streams of this channel in progress, so that a slow
-    /// server gets fewer. Scans all servers for each call: use it for up to some dozens of servers.
+    /// server gets fewer calls. The channel scans all servers for each call: use it for up to some
+    /// dozens of servers.
     LeastOutstanding,
     /// The less loaded one of two servers drawn at random: nearly as even as
     /// [`Balance::LeastOutstanding`], at a cost that does not grow with the number of servers.
@@ -49,7 +50,8 @@ impl Balance {
     }
 }
 
-/// Advances `turn` to the next index below `count`, and returns it. `count` may have shrunk.
+/// Advances `turn` to the next index below `count`, or back to 0, and returns it. `count` may be
+/// less than at the last call.
 #[inline]
 pub(super) fn next_turn(turn: &Cell<usize>, count: usize) -> usize {
     let next = turn.get() + 1;

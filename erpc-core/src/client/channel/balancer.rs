@@ -146,7 +146,8 @@ impl<T: Transport> Balancer<T> {
         self.asking.set(Some(task));
     }
 
-    /// A session to call on. Avoids the server of the session `avoid` if there is another.
+    /// A session to call on. Avoids the server of the session `avoid` if another server has an open
+    /// session.
     #[inline]
     pub(in crate::client) fn pick(
         &self,
@@ -172,7 +173,7 @@ impl<T: Transport> Balancer<T> {
         session.ok_or_else(|| self.no_session())
     }
 
-    /// Why no session can be picked now. The first time, starts the resolver's task.
+    /// Why no session can be picked now. The first call also starts the resolver's task.
     #[cold]
     fn no_session(&self) -> NoSession {
         if self.endpoint.is_closed() {
@@ -364,8 +365,8 @@ impl<T: Transport> SessionSource<T::Route> for Balancer<T> {
     }
 }
 
-/// A session of the first usable backend, starting at index `first`. Avoids the backend of the
-/// session `avoid` if there is another.
+/// A session of the first backend that has an open one, starting at index `first`. Avoids the
+/// backend of the session `avoid` if another backend has an open session.
 #[cold]
 fn next_best<T: Transport>(
     ready: &[Rc<Backend<T>>],

@@ -59,21 +59,21 @@ impl<T: Transport> ChannelBuilder<T> {
     }
 
     /// Shortest time from an answer of the resolver to the next query. Default: 1 s. The channel
-    /// asks again when a server cannot be reached, and when the answer expires
+    /// asks again when a server cannot be reached, when a session ends, and when the answer expires
     /// ([`Resolver::good_for`]).
     pub const fn resolve_pause(mut self, pause: Duration) -> Self {
         self.settings.resolve_pause = pause;
         self
     }
 
-    /// Most calls that may wait for a session. Default: 1,024. A further call fails with
+    /// Maximum number of calls that wait for a session. Default: 1,024. A further call fails with
     /// [`RejectReason::QueueFull`](crate::protocol::RejectReason::QueueFull).
     pub const fn queue_limit(mut self, calls: usize) -> Self {
         self.settings.queue_limit = calls;
         self
     }
 
-    /// Options of all calls; [`Channel::with`] changes them. Default: nothing set.
+    /// Options of all calls; [`Channel::with`] overrides single ones. Default: nothing set.
     pub fn options(mut self, options: CallOptions) -> Self {
         self.options = Some(options);
         self
@@ -107,7 +107,8 @@ impl<T: Transport> Channel<T> {
     /// endpoint until one server is connected. The target's name is resolved only once, here.
     ///
     /// # Errors
-    /// [`ConnectFailed`] with the address that was tried last, if no server can be reached.
+    /// [`ConnectFailed`] if the target cannot be resolved or no server can be reached. If servers
+    /// were tried, it contains the address that was tried last.
     ///
     /// # Panics
     /// Within a handler or callback, like [`Endpoint::block_on`].

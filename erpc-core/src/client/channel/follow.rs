@@ -29,7 +29,8 @@ async fn resolve_again<T: Transport>(
     mut resolver: impl Resolver<T::Route>,
 ) {
     loop {
-        // Cleared before the query: this answer may be older than failures from here on.
+        // The flag is cleared before the query, because the answer may be older than a failure
+        // during the query.
         stale.clear();
         let found = resolver.resolve().await;
         let asked = scheduler.now();
@@ -39,7 +40,7 @@ async fn resolve_again<T: Transport>(
         drop(channel);
         let good_for = resolver.good_for();
         let good_until = good_for.map_or(Instant::NEVER, |time| asked + time);
-        // Ends when the flag is set or the answer expires, whichever is first.
+        // Wait until the flag is set or the answer expires, whichever is first.
         let stale = pin!(stale.wait(scheduler.executor()));
         Sleep::new(&scheduler, good_until).limit(stale).await.unwrap_or(());
         Sleep::new(&scheduler, asked + pause).await;

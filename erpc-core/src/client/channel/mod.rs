@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A task of the endpoint keeps each session of a backend: it opens the session, waits for its end,
-//! and opens it again after a pause. Another task asks the resolver. Both end with the channel.
+//! and opens it again, after a pause if it failed or was short. Another task asks the resolver. All
+//! these tasks end with the channel.
 
 mod backend;
 mod balance;

@@ -30,11 +30,13 @@ pub trait Resolver<R>: 'static {
     /// The current servers, in any order. Runs as a task of the endpoint and must not block it.
     ///
     /// # Errors
-    /// If the servers cannot be determined. The channel keeps the servers that it knows.
+    /// If the servers cannot be determined. The channel then keeps the servers that it knows, as it
+    /// does after an empty answer, and asks again.
     fn resolve(&mut self) -> impl Future<Output = io::Result<Vec<R>>>;
 
     /// How long the last answer is valid. The channel asks again after this time, or earlier if a
-    /// server cannot be reached. `None`, the default, means that answers do not expire.
+    /// server cannot be reached or a session ends. `None`, the default, means that answers do not
+    /// expire.
     fn good_for(&self) -> Option<Duration> {
         None
     }
@@ -47,7 +49,7 @@ impl<R: Route> Resolver<R> for Vec<R> {
 }
 
 /// Resolves a [`Target`] on a separate thread, because the system's resolver may take seconds. For
-/// UDP a name and a port, where every address is a server.
+/// UDP the target is a name and a port, and every address of the name is a server.
 ///
 /// The thread exists only while a lookup runs; at most one runs at a time.
 #[derive(Clone, Debug)]
@@ -63,8 +65,9 @@ impl<A> Lookup<A> {
         Self { target: Arc::new(target), good_for: None }
     }
 
-    /// Resolves again when an answer is this old; the system does not report how long an answer is
-    /// valid. Default: only when a server cannot be reached.
+    /// Resolves again when an answer is this old, because the system does not report how long an
+    /// answer is valid. Default: answers do not expire, and the name is resolved again only when a
+    /// server cannot be reached or a session ends.
     #[must_use]
     pub const fn good_for(mut self, time: Duration) -> Self {
         self.good_for = Some(time);

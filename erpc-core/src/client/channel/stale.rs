@@ -29,7 +29,7 @@ impl StaleFlag {
             if self.set.get() {
                 return Poll::Ready(());
             }
-            // The previous waiter is this same task.
+            // The previous waiter is this same task, so it needs no wake.
             drop(self.waiter.replace(executor.wake_slot(cx)));
             Poll::Pending
         })

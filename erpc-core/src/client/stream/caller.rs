@@ -22,14 +22,14 @@ use crate::stream::{BATCH, Batch, ClientNext, StreamClient, StreamOp};
 use crate::time::Instant;
 use crate::transport::Transport;
 
-/// A stream and its session, which it shares with no other call.
+/// A stream and its session. No other stream or call uses that session.
 pub(crate) struct ClientStream<T: Transport> {
     me: Weak<Self>,
     endpoint: Rc<EndpointParts<T>>,
     method: u32,
     /// The method's full name.
     name: &'static str,
-    /// Deadline of each of its calls, so that the protocol ends the stream in time.
+    /// Deadline of each call of the stream, so that the protocol ends the stream in time.
     deadline: Instant,
     state: RefCell<ClientStreamState<T>>,
     /// Whether the stream is in the list of streams to flush.
@@ -49,7 +49,7 @@ struct ClientStreamState<T: Transport> {
     waiting: StreamWaiters,
 }
 
-/// The task that waits for a stream's deadline. Dropping this aborts it.
+/// The task that waits for a stream's deadline. Dropping this value aborts the task.
 struct DeadlineTask {
     scheduler: Rc<Scheduler>,
     task: TaskId,
@@ -62,7 +62,8 @@ impl Drop for DeadlineTask {
 }
 
 impl<T: Transport> ClientStreamState<T> {
-    /// Ends a stream that has no call in flight. The error of such a call would be more precise.
+    /// Ends the stream with an error of this side. At a deadline, the caller checks first that no
+    /// call is in flight: the call's own error would be more precise.
     fn end_early(&mut self, cause: Cause) {
         self.machine.fail(match self.machine.has_begun() {
             true => CallError::MaybeExecuted(cause),
@@ -138,8 +139,8 @@ impl<T: Transport> ClientStream<T> {
         self.state.borrow_mut().timer = Some(timer);
     }
 
-    /// Reads the server's request limit. If a turn is running, the flush at its end reads it
-    /// instead.
+    /// Reads the server's request limit. If a turn is running, the flush at the end of that turn
+    /// reads the limit instead.
     fn learn_now(&self, state: &mut ClientStreamState<T>) {
         if let Some(id) = state.may_learn()
             && let Some(mut rpc) = self.endpoint.rpc()
@@ -159,14 +160,15 @@ impl<T: Transport> ClientStream<T> {
         state.machine.bind(lease.number());
         state.lease = Some(lease);
         self.learn_now(&mut state);
-        // Writers of large items now have to wait for the session to open.
+        // Wake the waiting writers, so that they can now wait for the session to open.
         let writers = std::mem::take(&mut state.waiting.writers);
         drop(state);
         writers.wake(self.endpoint.scheduler().executor());
         self.mark();
     }
 
-    /// Puts the only item of this side. Does nothing if the stream has already ended.
+    /// Puts the client's only item, and ends the client's items. Does nothing if the stream has
+    /// already ended.
     pub(super) fn put_only(
         &self,
         len: usize,
@@ -191,8 +193,8 @@ impl<T: Transport> ClientStream<T> {
         }
     }
 
-    /// Queues the stream to be flushed at the end of the turn. Not once the endpoint is closed: it
-    /// has no more turns, and a queued stream would keep it in memory.
+    /// Queues the stream to be flushed at the end of the turn. Does nothing once the endpoint is
+    /// closed: a closed endpoint has no more turns, and a queued stream would keep it in memory.
     fn mark(&self) {
         if !self.endpoint.is_closed()
             && !self.dirty.replace(true)
@@ -246,7 +248,8 @@ impl<T: Transport> ClientStream<T> {
         }
     }
 
-    /// Wakes the tasks that can continue. Returns the session to the pool if the stream is over.
+    /// Ends the stream if its deadline has passed, and wakes the tasks that can continue. Returns
+    /// the session to the pool if the stream is over.
     fn settle(&self) {
         let mut state = self.state.borrow_mut();
         // A call in flight ends at the deadline by itself, and its error says whether anything was
@@ -279,8 +282,8 @@ impl<T: Transport> ClientStream<T> {
         }
     }
 
-    /// Waits for room. A large item waits until the server's request limit is known, so until the
-    /// session is open.
+    /// Waits for room. The server's request limit is known once the session is open; a large item
+    /// waits until then.
     fn wait_for_room(
         &self,
         state: RefMut<'_, ClientStreamState<T>>,

@@ -9,9 +9,9 @@ use crate::client::link_guard::LinkGuard;
 use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
 
-/// Most idle sessions per peer that a pool keeps for future streams. A session beyond is closed
-/// when its stream ends. An idle session costs both sides a ping now and then; a new one costs a
-/// handshake.
+/// Most idle sessions per peer that a pool keeps for future streams. If this number is reached, a
+/// session is closed when its stream ends. An idle session costs both sides a ping now and then; a
+/// new one costs a handshake.
 const MAX_IDLE: usize = 16;
 
 /// Sessions, each used by one stream at a time. A pool belongs to a session or a channel and ends

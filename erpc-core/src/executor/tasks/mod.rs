@@ -101,7 +101,7 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The thread-local is gone while the thread ends.
+        // While a thread ends, its thread-local is gone. Then the remote queue is used.
         if RUNNING.try_with(|running| running.wake(self)) == Ok(true) {
             return;
         }
@@ -130,7 +130,7 @@ struct LocalExecutor {
 
 impl RunningHere {
     /// Wakes the task without a lock if it belongs to the executor that runs here. Returns whether
-    /// it did.
+    /// the task was woken.
     #[inline]
     fn wake(&self, signal: &Signal) -> bool {
         // Loom's threads are coroutines of one thread, so all of them would count as the executor's
@@ -143,7 +143,8 @@ impl RunningHere {
         if !Arc::ptr_eq(&local.remote, &signal.remote) {
             return false;
         }
-        // The slots are borrowed only by code that does not wake tasks; if they are, use the queue.
+        // Only code that does not wake tasks borrows the slots. If they are borrowed nevertheless,
+        // use the remote queue.
         let Ok(mut slots) = local.slots.try_borrow_mut() else { return false };
         slots.wake(signal.id);
         true
@@ -250,8 +251,9 @@ impl Executor {
         self.remote.woken.swap(&mut woken);
         let mut slots = self.slots.borrow_mut();
         for id in woken.drain(..) {
-            // Cleared first: a later wake then queues the task again instead of being lost. A swap,
-            // not a store: the poll must see the writes of a waker that found the flag set.
+            // The flag is cleared first: a later wake then queues the task again instead of being
+            // lost. A swap, not a store: the poll must see the writes of a waker that found the
+            // flag set.
             slots.all[id as usize].signal.notified.swap(false, Ordering::AcqRel);
             slots.wake(id);
         }

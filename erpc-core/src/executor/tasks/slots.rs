@@ -152,7 +152,8 @@ impl TaskSlots {
         slot.kind = SlotKind::Free;
         slot.generation = slot.generation.wrapping_add(1);
         (slot.missed, slot.aborted) = (false, false);
-        // While the slot is queued, the ready queue's list uses its link; `pop` frees it then.
+        // While the slot is queued, the ready queue uses the slot's link `next`; `pop` frees the
+        // slot then.
         if !in_list {
             slot.queued = false;
             self.link_free(id);

@@ -20,23 +20,23 @@ pub(super) struct Call {
     method: u32,
     /// The deadline of an extended request; `None` if the request has no extension.
     extended: Option<Instant>,
-    /// How it is cut into packets, and whether these are the session's large ones.
+    /// How the request is cut into packets, and whether these are the session's large packets.
     layout: PacketLayout,
     is_large: bool,
-    /// How much of it the server may have received in packets of another size.
+    /// How much of the request the server may have received in packets of another size.
     before: Before,
-    /// What the last packet reserves. Cached.
+    /// What the last request packet reserves. Cached.
     last_cost: Cost,
     /// Request packets `0..sent` are acknowledged, or were sent since the last roll-back.
     sent: u32,
     /// Request packets `0..acked` are acknowledged, and their credits are released.
     acked: u32,
-    /// The largest `sent` since the call was last cut. Once it covers all packets, the server may
-    /// have the whole request.
+    /// The largest `sent` since the request was last cut. If it equals the number of packets, the
+    /// server may have the whole request.
     ever_sent: u32,
     retry: RetryTimer,
     recovery: Recovery,
-    /// What it waits for, and in whose line or list it is.
+    /// What the call waits for. The call is then in the line or list of that resource.
     waiting: Option<Blocked>,
     /// The response, once it is known to have several packets or to be announced.
     response: Option<Box<Response>>,
@@ -122,7 +122,7 @@ impl Call {
         &self.layout
     }
 
-    /// Whether it is cut into the session's large packets.
+    /// Whether the request is cut into the session's large packets.
     #[inline]
     pub(super) fn is_large(&self) -> bool {
         self.is_large
@@ -154,12 +154,14 @@ impl Call {
         self.response.as_deref_mut()
     }
 
-    /// When it ends without a response; [`Instant::NEVER`] for a request without an extension.
+    /// When the call ends if it has no response; [`Instant::NEVER`] for a request without an
+    /// extension.
     pub(super) fn deadline(&self) -> Instant {
         self.extended.unwrap_or(Instant::NEVER)
     }
 
-    /// Whether the request is a single packet that was sent once and waits for its response.
+    /// Whether the request is a single packet that was sent once, and nothing was received for it
+    /// yet.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         self.layout.packets() == 1
@@ -191,7 +193,7 @@ impl Call {
         owes.then_some(self.sent)
     }
 
-    /// What a packet reserves.
+    /// What a request packet reserves.
     #[inline]
     pub(super) fn cost(&self, charges: &Charges, packet: u32) -> Cost {
         if packet + 1 == self.layout.packets() {
@@ -227,7 +229,7 @@ impl Call {
         &mut self.request
     }
 
-    /// The next packet was sent. Returns true if that was its first copy.
+    /// The next packet was sent. Returns whether this was the first copy of the packet.
     #[inline]
     pub(super) fn note_sent(&mut self, now: Instant) -> bool {
         self.retry.restart(now);
@@ -251,7 +253,7 @@ impl Call {
         self.waiting
     }
 
-    /// Sets what it waits for; `None` if it does not wait.
+    /// Sets what the call waits for; `None` if the call does not wait.
     #[inline]
     pub(super) fn set_waiting(&mut self, lack: Option<Blocked>) {
         self.waiting = lack;
@@ -270,7 +272,8 @@ impl Call {
         self.sent - self.acked
     }
 
-    /// Whether it may time out: request or response packets are in flight, or the handler runs.
+    /// Whether the call may time out: request or response packets are in flight, or the handler
+    /// runs.
     pub(super) fn awaits_packets(&self) -> bool {
         match &self.response {
             Some(response) => response.on_their_way() > 0,
@@ -278,7 +281,8 @@ impl Call {
         }
     }
 
-    /// Whether only the handler's answer is missing. The last packet may still be lost.
+    /// Whether all request packets except perhaps the last are acknowledged, and the response has
+    /// not begun. The last packet may be lost, or the handler may run.
     pub(super) fn awaits_handler(&self) -> bool {
         self.response.is_none() && self.acked + 1 >= self.layout.packets()
     }
@@ -391,7 +395,7 @@ impl Call {
     }
 
     /// The path drops packets of the size that the call is cut into. The call starts again, in
-    /// packets of this layout. Releases its reservations, and discards what has arrived of a
+    /// packets of `layout`. Releases the call's reservations, and discards what has arrived of a
     /// response.
     pub(super) fn cut_again(
         &mut self,

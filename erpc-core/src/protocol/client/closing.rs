@@ -12,7 +12,7 @@ use crate::wire::control::Control;
 use crate::wire::{Header, ReplyInfo};
 
 /// A session without calls that has sent `Close`. Its quarantined slots keep their reservations
-/// until it ends.
+/// until the session ends.
 pub(super) struct Closing<R> {
     pub(super) session: Box<OpenSession<R>>,
     repeat: Repeat,

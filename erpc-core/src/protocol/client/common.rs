@@ -34,7 +34,7 @@ impl<R: Copy> Common<R> {
         }
     }
 
-    /// The session's id in packets that are sent to it.
+    /// This endpoint's id of the session. The server puts it into the packets that it sends.
     pub(super) fn local_id(&self, endpoint: &EndpointState) -> ConnectionId {
         ConnectionId::new(endpoint.local.steer, false, self.id.index.get(), self.id.generation)
     }
@@ -44,7 +44,8 @@ impl<R: Copy> Common<R> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionTimer {
     id: TimerId,
-    /// When it fires. May be too early, if it was armed for an event that is past.
+    /// When the timer fires. It may fire too early, if it was armed for an event that no longer
+    /// matters.
     at: Instant,
 }
 
@@ -58,7 +59,7 @@ impl SessionTimer {
         self.at
     }
 
-    /// Makes sure that it fires at `at` or earlier.
+    /// Makes sure that the timer fires at `at` or earlier.
     #[inline]
     pub(super) fn arm(&mut self, timers: &mut Timers, at: Instant) {
         if at < self.at {
@@ -67,9 +68,9 @@ impl SessionTimer {
         }
     }
 
-    /// Arms it after it has fired, and makes it fire in a later turn even if `at` is past.
-    /// Otherwise a timer that waits for the receive queue to be read would displace other timers in
-    /// this turn.
+    /// Arms the timer after it has fired. Even if `at` is past, the timer fires in a later turn.
+    /// Otherwise a timer that waits until the receive queue is read would fire again and again in
+    /// this turn, in the place of other timers: a turn handles only 32 timers (`MAX_EXPIRED`).
     pub(super) fn arm_again(&mut self, timers: &mut Timers, at: Instant, now: Instant) {
         if at < self.at {
             self.at = at;
@@ -77,13 +78,13 @@ impl SessionTimer {
         }
     }
 
-    /// Moves it to `at`, also if it was armed for an earlier time.
+    /// Moves the timer to `at`, even if it was armed for an earlier time.
     pub(super) fn rearm(&mut self, timers: &mut Timers, at: Instant) {
         self.at = Instant::NEVER;
         self.arm(timers, at);
     }
 
-    /// It has fired.
+    /// The timer has fired.
     pub(super) fn fired(&mut self) {
         self.at = Instant::NEVER;
     }

@@ -28,9 +28,9 @@ use crate::wire::checksum::overhead;
 use crate::wire::control::{Control, Cookie, Parameters, Refusal};
 use crate::wire::{ConnectionId, Flags, ReplyInfo, VERSION};
 
-/// The nonce of the first `Open`, which is as long as the session's largest datagrams. Its answer
-/// is as long, and proves that the path carries this size. Later copies are short, for a path that
-/// drops the long one.
+/// The nonce of the first `Open`. This `Open` is as long as the session's largest datagrams. So is
+/// its answer, which proves that the path carries this size. Later copies of `Open` are short, for
+/// a path that drops long datagrams.
 const PROOF: u32 = 0;
 
 /// After this many unanswered `Open`s the client asks for a new cookie: the server may have
@@ -42,8 +42,8 @@ const OPENS_PER_COOKIE: u8 = 3;
 pub(super) struct Connecting<R> {
     pub(super) common: Common<R>,
     step: Step,
-    /// Where `Hello` goes. Later messages go to the address that has answered it, at the port that
-    /// the server names.
+    /// Where `Hello` goes. Later messages go to the address that has answered `Hello`, at the port
+    /// that the server names.
     asked: R,
     repeat: Repeat,
     /// What all `Open`s so far have offered; `None` before the first one.
@@ -134,7 +134,8 @@ impl<R: Route> Connecting<R> {
         let repeats = self.repeat.count();
         if matches!(self.step, Step::Opening { .. }) && repeats.is_multiple_of(OPENS_PER_COOKIE) {
             self.step = Step::Hello;
-            // An answer to any `Hello` so far counts, also from another address.
+            // `Hello` goes to the original address again. An answer to any `Hello` so far counts,
+            // even from another address.
             self.common.route = self.asked;
         }
         self.open_sent_at = None;
@@ -169,7 +170,8 @@ impl<R: Route> Connecting<R> {
             return Followup::End(Cause::Connect(ConnectError::Parameters));
         }
         let proof = max_datagram.min(proof);
-        // Every path carries the smallest size, so there is nothing to prove.
+        // A local path carries the size of its interfaces, and every path carries the smallest
+        // size. These need no proof.
         let is_known = self.is_local || max_datagram as usize == MIN_DATAGRAM;
         let proof = if is_known { 0 } else { turn.endpoint.proof(turn.now, proof) };
         self.step = Step::Opening { cookie, steer, max_datagram, proof };
@@ -260,7 +262,8 @@ impl<R: Route> Connecting<R> {
         let model = ChargeModel::from_u8(parameters.charge_model)?;
         let overhead = overhead(parameters.integrity);
         let max_datagram = parameters.max_datagram;
-        // As noted by the server, from whichever `Open` reached it: both sides must cut alike.
+        // The server has noted this value from the `Open` that reached it. Both sides must cut
+        // messages alike.
         let eager = parameters.eager;
         let fits = (MIN_DATAGRAM as u32..=offered.max_datagram).contains(&max_datagram)
             && (1..=endpoint.config.max_credits).contains(&parameters.credits)

@@ -20,7 +20,8 @@
 use crate::mutants::mutant;
 use crate::time::Instant;
 
-/// A session starts again from its initial credits after this many timeouts without an answer.
+/// A session with nothing in flight starts again from its initial credits if its last round ended
+/// at least this many timeouts ago.
 const PAUSE_TIMEOUTS: u64 = 2;
 /// The base round trip of a session that has no sample, in ns.
 const UNKNOWN: u64 = u64::MAX;
@@ -38,7 +39,8 @@ pub(super) struct CreditLimit {
     round: Round,
     /// The shortest round trip seen, in nanoseconds.
     base: u64,
-    /// When the limit falls back to `least` if no answer comes.
+    /// If the session has nothing in flight at this time or later, its limit falls back to `least`.
+    /// Each end of a round sets the time anew.
     expires: Instant,
 }
 
@@ -70,8 +72,8 @@ impl CreditLimit {
     }
 
     /// Pacing ceiling in packets per second: all credits of a round trip leave in half a round
-    /// trip. `u64::MAX` while the limit is at its floor. Without it, thousands of packets whose
-    /// answers come in bursts would be sent in bursts.
+    /// trip. `u64::MAX` while the limit is at its floor. Without this ceiling, thousands of packets
+    /// whose answers come in bursts would be sent in bursts.
     pub(super) fn pace(&self) -> u64 {
         if self.limit == self.least || mutant!(BurstsOfCredits) {
             return u64::MAX;

@@ -16,7 +16,7 @@ pub(super) struct Credits {
     taken: u16,
     /// Cap of `taken` for new packets. `taken` may exceed it after the limit was lowered.
     limit: u16,
-    /// A packet found no credit since [`Self::take_ran_out`].
+    /// A packet has found no credit since the last call of [`Self::take_ran_out`].
     ran_out: bool,
     /// Slots whose call waits for a credit.
     starved: SlotSet,
@@ -99,9 +99,9 @@ impl Credits {
     }
 
     /// Takes the next call to get credits off the list; `None` if there is no credit or no call
-    /// waits. Calls take turns, and each gets the credits for a whole burst. Short calls
-    /// (`is_short`) need only few packets, so up to eight of them go before the call whose turn it
-    /// is. They need not wait for the bursts of all others.
+    /// waits. The calls are served round robin, and each gets the credits for a whole burst. Short
+    /// calls (`is_short`) need only few packets. So up to eight short calls go before the call that
+    /// is next, and need not wait for the bursts of all other calls.
     pub(super) fn next(&mut self, is_short: impl Fn(SlotIndex) -> bool) -> Option<SlotIndex> {
         if self.starved.is_empty() || self.available() == 0 {
             return None;

@@ -9,7 +9,7 @@ use crate::wire::{ConnectionId, Flags};
 #[must_use]
 pub(super) enum Followup {
     None,
-    /// Look up the path to its server.
+    /// Look up the path to the session's server.
     Route,
     /// The server has accepted the session on these terms.
     Open(Box<Terms>),

@@ -5,12 +5,12 @@ use std::time::Duration;
 use crate::protocol::index::{SlotIndex, SlotSet};
 use crate::time::Instant;
 
-/// Bytes. The client confirms larger responses, so that the server can drop them. Smaller ones do
-/// not justify a packet and stay in their slot until the next request.
+/// The client confirms responses of more bytes than this, so that the server can drop them. Smaller
+/// ones do not justify a packet and stay in their slot until the next request.
 pub(in crate::protocol) const KEPT_SMALL: u32 = 512;
 
-/// The slots whose last response the server may still keep. The slot's next request confirms it or,
-/// one timeout later, a `Done`.
+/// The slots whose last response the server may still keep. The slot's next request confirms the
+/// response. Without such a request, a `Done` confirms it, one timeout later at the latest.
 #[derive(Debug)]
 pub(super) struct KeptResponses {
     /// Slots to be named in a `Done`.
@@ -42,8 +42,8 @@ impl KeptResponses {
     }
 
     /// The slots to name in a `Done` now, out of those that are `free`: slots that are owed and,
-    /// one `interval` after the last `Done`, once more the slots that it named, in case it was
-    /// lost.
+    /// one `interval` after the last `Done`, once more the slots that an earlier `Done` named, in
+    /// case that `Done` was lost.
     pub(super) fn due(&mut self, now: Instant, interval: Duration, free: SlotSet) -> SlotSet {
         let fresh = self.owed.intersection(free);
         let told = self.told.intersection(free);

@@ -84,7 +84,7 @@ impl Line {
 
 /// One server endpoint: what all sessions to it have in flight there, and its silence.
 struct Peer<R> {
-    /// Its address and its index in its group.
+    /// The server endpoint's address, and its index in its group.
     key: (R, u8),
     sessions: u32,
     window: Capacity,
@@ -92,10 +92,11 @@ struct Peer<R> {
     /// Listed in `ready_peers`: its waiting calls may be resumed.
     ready: bool,
     probing: Probing,
-    /// Sessions to check when a probe is answered.
+    /// Sessions with overdue calls, to check when an answer may pass these calls or ends the wait
+    /// for a probe.
     overdue: Vec<SessionIndex>,
     /// When the earliest overdue call of these sessions was sent. An answer to a packet sent later
-    /// passes it. [`Instant::NEVER`] if no call is overdue.
+    /// passes that call. [`Instant::NEVER`] if no call is overdue.
     overdue_since: Instant,
     /// `None` while no method of the server is known to be slow.
     method_times: Option<Box<MethodTimes>>,
@@ -111,7 +112,7 @@ impl<R> Peer<R> {
         }
     }
 
-    /// Whether some of its methods are known to be slow.
+    /// Whether some of the server's methods are known to be slow.
     #[inline(always)]
     fn has_slow_methods(&self) -> bool {
         self.method_times.is_some()
@@ -124,7 +125,8 @@ impl<R> Peer<R> {
     }
 }
 
-/// A server endpoint for which no call waits, while no call waits for room here either.
+/// A server endpoint, while no call waits for room in its window or in this endpoint's receive
+/// queue.
 pub(super) struct Uncontended<'a, R> {
     peer: &'a mut Peer<R>,
     room: &'a mut Capacity,
@@ -160,7 +162,8 @@ pub(super) struct Lines<R> {
     ready_peers: Vec<PeerIndex>,
     /// Sessions that may have got credits back while their calls wait for one. May hold duplicates.
     released: Vec<SessionIndex>,
-    /// Sessions to check because the probe of their peer was answered.
+    /// Sessions whose overdue calls are to be checked at the end of the burst, because of an answer
+    /// of their peer.
     roused: Vec<SessionIndex>,
     /// Responses to pull at the end of the burst.
     pulls: Vec<Waiter>,
@@ -221,7 +224,7 @@ impl<R: Route> Lines<R> {
         key
     }
 
-    /// A session has ended, and has released its reservations. The last one removes the peer.
+    /// A session has ended, and has released its reservations. The last session removes the peer.
     pub(super) fn leave_peer(&mut self, key: PeerIndex) {
         let peer = &mut self.peers[key];
         peer.sessions -= 1;
@@ -241,7 +244,7 @@ impl<R: Route> Lines<R> {
         self.peers[peer].on_reply_info(info);
     }
 
-    /// The peer, if no call waits for room there or for room here.
+    /// The peer, if no call waits for room in its window or in this endpoint's receive queue.
     #[inline(always)]
     pub(super) fn uncontended(&mut self, peer: PeerIndex) -> Option<Uncontended<'_, R>> {
         let peer = &mut self.peers[peer];
@@ -318,7 +321,8 @@ impl<R: Route> Lines<R> {
     }
 
     /// A session has overdue calls, the earliest sent at `since`, which wait for an answer that
-    /// passes them. [`Instant::ZERO`]: any answer counts. `is_listed`: it is already listed.
+    /// passes them. [`Instant::ZERO`]: any answer counts. `is_listed`: the session is already
+    /// listed.
     pub(super) fn rouse_later(
         &mut self,
         key: PeerIndex,
@@ -339,7 +343,7 @@ impl<R: Route> Lines<R> {
         self.roused.retain(|listed| *listed != index);
     }
 
-    /// The next session to check because its peer's probe was answered.
+    /// The next session whose overdue calls are to be checked, because of an answer of its peer.
     #[inline]
     pub(super) fn next_roused(&mut self) -> Option<SessionIndex> {
         self.roused.pop()
@@ -369,7 +373,8 @@ impl<R: Route> Lines<R> {
 
     /// A passed call of this method is sent again; see [`MethodTimes::ask`].
     pub(super) fn ask_method(&mut self, peer: PeerIndex, now: Instant, method: u32, rtt: u64) {
-        // While calls wait in a line, no call is held back: its answer releases capacity.
+        // While calls wait in a line, no passed call is held back: the answer to a passed call
+        // releases capacity.
         if self.are_empty(peer)
             && let Some(times) = &mut self.peers[peer].method_times
         {
@@ -400,7 +405,7 @@ impl<R: Route> Lines<R> {
 
     // Lines.
 
-    /// Whether no call waits for room at the peer or for room here.
+    /// Whether no call waits for room in the peer's window or in this endpoint's receive queue.
     #[inline(always)]
     pub(super) fn are_empty(&self, peer: PeerIndex) -> bool {
         self.is_empty(LineId::Peer(peer)) && self.is_empty(LineId::Room)
@@ -579,7 +584,7 @@ impl<R: Route> Lines<R> {
         peers.chain([(LineId::Room, &self.room_line)])
     }
 
-    /// Every place, with its line, sorted by session and request.
+    /// The session and the request number of every place in all lines, sorted.
     pub(super) fn sorted_places(&self) -> Vec<(SessionIndex, u32)> {
         let places = self.all_lines().flat_map(|(_, line)| &line.places);
         let mut places: Vec<_> =

@@ -47,8 +47,8 @@ impl Liveness {
         self.unanswered
     }
 
-    /// When the ping was sent that a pong with this nonce answers; `None` unless it is the last
-    /// ping.
+    /// When the last ping was sent, if a pong with this nonce answers that ping; `None` for a pong
+    /// to an earlier ping.
     pub(super) fn answered_ping(&self, nonce: u32) -> Option<Instant> {
         let is_last = self.unanswered > 0 && u32::from(self.unanswered) == nonce;
         is_last.then_some(self.last_ping)

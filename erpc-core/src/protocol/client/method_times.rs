@@ -11,8 +11,9 @@
 //!   the longest time told, less an eighth with every response of the method. So the time that an
 //!   absence of the server added to one answer is forgotten some twenty responses later.
 //!
-//! Both times are capped, and forgotten two seconds after the last answer. A call is *passed* if a
-//! later call was answered. If its own answer still arrives, that answer is *overtaken*.
+//! Both times are capped, and forgotten within two seconds after the last answer. A call is
+//! *passed* if a later call was answered. If its own answer still arrives, that answer is
+//! *overtaken*.
 //!
 //! While other calls wait for capacity, an executing call releases its own once it was sent again
 //! and the server has answered `Accepted`. Without loss and besides round trips, that takes at most
@@ -28,16 +29,17 @@ use crate::time::Instant;
 /// quickest of them is forgotten, and its calls are probed.
 const METHODS: usize = 16;
 
-/// Cap of the server's own time in a timeout, in floors of the timeout, if the server answers
-/// probes; also never above the ceiling. Up to the cap the client waits, as probes of a slow server
-/// cost packets; beyond it, a probe costs less than a late recovery.
+/// Cap of the handler's time that a timeout includes, in floors of the timeout, if the server
+/// answers probes. The ceiling [`MAX_RTO`] caps that time in any case. Up to the cap the client
+/// waits, because probes of a slow server cost packets. Beyond the cap, a probe costs less than a
+/// late recovery.
 const MOST_FLOORS: u64 = 8;
 
 /// Cap for passed calls, in floors, while they keep no other call waiting. If a method takes longer
-/// than that, a packet has to be sent anyway, so it is sent after [`MOST_FLOORS`].
+/// than that, the client has to send a packet anyway, so it sends the packet after [`MOST_FLOORS`].
 const MOST_FLOORS_OVERTAKEN: u64 = 32;
 
-/// A recorded maximum is often exceeded soon, so a call waits longer by 1/`MARGIN` of it.
+/// The time of an overtaken answer is often exceeded soon, so it is recorded with 1/`MARGIN` added.
 const MARGIN: u64 = 4;
 
 /// Times up to 1/`NOTABLE` of the floor are not recorded: the floor covers them.
@@ -49,8 +51,8 @@ pub(super) fn notable(floor: u64) -> u64 {
     floor / NOTABLE
 }
 
-/// Cap, in ns, of the extra wait of a call while other calls of its method are sent again to ask:
-/// it may be the lost one.
+/// Cap, in ns, of the extra wait of a call while other calls of its method are sent again to ask.
+/// The waiting call may be the one that is lost.
 pub(super) fn most_held(floor: u64) -> u64 {
     (floor * MOST_FLOORS).min(MAX_RTO)
 }
@@ -61,12 +63,13 @@ pub(super) struct Told {
     pub(super) method: u32,
     /// How long the server has had the request, in ns.
     pub(super) nanos: u64,
-    /// The server still has it: the handler takes longer than `nanos`.
+    /// The server still has the request: the handler takes longer than `nanos`.
     pub(super) runs_on: bool,
     /// A later call was answered before this one.
     pub(super) overtaken: bool,
-    /// The call was probed, and no probe was answered until now. An unresponsive server is waited
-    /// for, not probed: it may be away for as long as the ceiling.
+    /// The call was probed, and no probe was answered until now. Then only the ceiling caps the
+    /// recorded time: probes do not help while a server is unresponsive, so the client waits for
+    /// the server.
     pub(super) probes_unanswered: bool,
 }
 
@@ -90,7 +93,7 @@ struct MethodTime {
 }
 
 /// Passed calls of a method are sent again a few at a time, because the server may still execute
-/// them all: one call, and if no `Accepted` arrives, two, four, and so on.
+/// them all: one call, and if no `Accepted` arrives, two, four, and so on, up to 64.
 #[derive(Clone, Copy, Debug)]
 struct Asking {
     /// When the next calls may be sent again.
@@ -126,7 +129,8 @@ impl Asking {
 pub(super) struct Wait {
     /// Extra wait, in ns; 0 for a quick method.
     pub(super) nanos: u64,
-    /// And at least until then: another call of the method was sent again to ask.
+    /// The call waits at least until this time, because another call of its method was sent again
+    /// to ask.
     pub(super) until: Instant,
 }
 
@@ -199,8 +203,8 @@ impl MethodTimes {
     }
 
     /// A passed call of this method is sent again, and keeps no other call waiting. Within two
-    /// round trips of `rtt` ns the server says whether its handler runs. Methods that are answered
-    /// in order are not asked about: the call is lost.
+    /// round trips of `rtt` ns the server says whether the call's handler runs. The client does not
+    /// ask about a method whose answers arrive in order: a passed call of such a method is lost.
     pub(super) fn ask(&mut self, now: Instant, method: u32, rtt: u64) {
         if let Some(time) = self.find(method)
             && time.overtaken.get(now) > 0
@@ -217,7 +221,8 @@ impl MethodTimes {
         }
     }
 
-    /// A handler has run for the time in `told`: the other calls of its method wait as long again.
+    /// A handler has run for the time in `told`: the other calls of its method wait as long again,
+    /// but at most [`most_held`].
     pub(super) fn hold_on(&mut self, now: Instant, told: &Told, floor: u64) {
         if let Some(time) = self.find(told.method) {
             let nanos = told.nanos.min(most_held(floor));
@@ -263,7 +268,8 @@ impl MethodTimes {
         }
     }
 
-    /// An entry for another method; that of the quickest method if none is free.
+    /// An entry for another method. If none is free, the entry of the quickest method, preferably
+    /// of a method that the client does not ask about now.
     fn place(&mut self, now: Instant) -> usize {
         if self.len < METHODS {
             self.len += 1;

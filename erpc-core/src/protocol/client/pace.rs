@@ -89,7 +89,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends packets of `bytes` for `nanos` ns, one chance every `between` ns. Returns the packets.
+    /// Sends packets of `bytes` for `nanos` ns, with one chance to send every `between` ns. Returns
+    /// the number of packets sent.
     fn sent(rate: u64, bytes: usize, nanos: u64, between: u64) -> u64 {
         let start = 1_000_000_000;
         let mut pace = Pace { next: Instant::from_nanos(start), ..Pace::FREE };

@@ -31,7 +31,8 @@ impl Pacer {
         pacer
     }
 
-    /// No limit, for a server on this host: no network, only the receiver's queue.
+    /// No limit. For a server on this host: there is no network to protect, and credits and window
+    /// protect the receiver's queue.
     pub(super) fn unlimited() -> Self {
         Self {
             congestion: Congestion::None,
@@ -91,7 +92,8 @@ impl Pacer {
         self.congestion.window()
     }
 
-    /// A received packet carries a congestion mark, or says that a packet of this session did.
+    /// A received packet carries a congestion mark, or says that a packet of this session carried
+    /// one.
     #[cold]
     pub(super) fn on_mark(&mut self, now: Instant, bypasses: Bypasses) {
         self.congestion.on_mark(now);
@@ -152,8 +154,8 @@ impl Pacer {
         self.waiting.insert(slot);
     }
 
-    /// The call in a slot does not wait any more, if it did. When the last one leaves, its lateness
-    /// is dropped, so that no later call makes up for it.
+    /// The call in a slot does not wait any more, if it did. When the last waiting call leaves, the
+    /// session's lateness is dropped, so that no later call makes up for it.
     #[inline(always)]
     pub(super) fn leave(&mut self, slot: SlotIndex) {
         if self.waiting.contains(slot) {

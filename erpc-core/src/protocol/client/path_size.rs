@@ -15,9 +15,10 @@
 //!
 //! A search starts when a message wants larger packets: sessions with small messages send no probe.
 //! The first probe has the size that both ends can take. Usually the path carries it, and the
-//! handshake was slow or lost its proof. Then each round of probes narrows the range of the size. A
-//! size is declared dropped if three tries brought no answer to it, while a size that the path is
-//! known to carry was answered: an unresponsive server proves nothing.
+//! handshake was slow or lost its proof. If the path does not carry this size, each further round
+//! of probes narrows the range in which the size lies. A size is declared dropped if three tries
+//! brought no answer to it, while a size that the path is known to carry was answered: an
+//! unresponsive server proves nothing.
 //!
 //! Meanwhile calls continue in packets of the size in use. It is [`BASE`] bytes until a larger size
 //! is proven, after the larger size was declared dropped, and while the server adopts another size.
@@ -179,7 +180,8 @@ impl PathSize {
         self.epoch
     }
 
-    /// Tries in a row without any answer. They lengthen the next pause.
+    /// Tries in a row without any answer. The caller doubles the pause before the next try for each
+    /// of them, up to a cap.
     pub(super) fn silent(&self) -> u8 {
         match &self.state {
             State::Probing(round) => round.silent,
@@ -339,8 +341,8 @@ impl PathSize {
         self.state = State::Probing(Round { due: now.plus_nanos(timeout), ..round });
     }
 
-    /// Even the size that the path was known to carry is not answered any more: the path may have
-    /// shrunk.
+    /// Probes of the size that the path was known to carry are not answered any more: the path may
+    /// have shrunk. Starts a new search, from [`BASE`] bytes.
     fn begin_anew(&mut self, now: Instant, timeout: u64, is_large: bool) -> PathStep {
         let State::Probing(Round { low, .. }) = self.state else { return PathStep::None };
         let round = if is_large {
@@ -352,7 +354,7 @@ impl PathSize {
         PathStep::Probe
     }
 
-    /// The direction whose last full large packet got through longer ago.
+    /// The direction in which a full large packet last arrived longer ago than in the other.
     fn rarer(&self) -> Way {
         let [to_server, to_client] = self.carried_at;
         if to_server < to_client { Way::ToServer } else { Way::ToClient }

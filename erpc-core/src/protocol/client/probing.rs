@@ -98,8 +98,8 @@ impl Probing {
         self.note_copys_answer(sent_at)
     }
 
-    /// As [`Self::note_answer`], for the second copy of a packet. The answer may belong to a copy
-    /// of the first one that the path has made.
+    /// As [`Self::note_answer`], for the second copy of a packet. The answer may belong to a
+    /// duplicate of the first copy, made by the path.
     #[inline(always)]
     pub(super) fn note_copys_answer(&mut self, sent_at: Instant) -> bool {
         self.answered = self.answered.max(sent_at);
@@ -194,7 +194,9 @@ impl Probing {
     }
 
     /// The timeout of a call that was last sent at `sent_at` has expired. Returns whether the call
-    /// is passed; if not, it is the next probe, and the client waits for `timeout(doublings)` ns.
+    /// is passed; if not, the call is the next probe, and the client waits for its answer for
+    /// `timeout(count)` ns, where `count` is the number of probes so far, this probe included. A
+    /// server that was recently late gets extra time.
     pub(super) fn on_overdue(
         &mut self,
         now: Instant,

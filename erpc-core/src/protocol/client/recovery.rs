@@ -22,7 +22,7 @@ pub(super) struct Recovery {
 /// A return to the first lost packet.
 #[derive(Clone, Copy, Debug)]
 struct RollBack {
-    /// That packet, of the request or of the response.
+    /// The number of that packet, in the request or in the response.
     to: u32,
     /// Packets with an earlier stamp were in flight before the roll-back.
     since: Instant,
@@ -30,8 +30,8 @@ struct RollBack {
     times: u8,
 }
 
-/// Cap of the roll-backs to the same packet, after which only a timeout sends it again. By then the
-/// loss is not chance: the path drops packets of its size.
+/// Cap of the roll-backs to the same packet, after which only a timeout sends it again. That many
+/// losses are not chance: the path drops packets of this size.
 const MOST_ROLL_BACKS: u8 = 4;
 
 impl Recovery {
@@ -57,7 +57,7 @@ impl Recovery {
         self.retransmitted = true;
     }
 
-    /// The response has begun: packet numbers count its packets from now on.
+    /// The response has begun: from now on, packet numbers count the response's packets.
     pub(super) fn forget_roll_back(&mut self) {
         self.rolled_back = None;
     }
@@ -70,8 +70,9 @@ impl Recovery {
 
     /// Whether to roll back to packet `lost`, because a packet behind it arrived with the stamp
     /// `echo`. True once per loss. True again if the arrived packet was sent after the last
-    /// roll-back: then `lost` was lost again, and no timeout is needed to notice. A packet that was
-    /// in flight before the last roll-back, to whichever packet, proves nothing.
+    /// roll-back: then `lost` was lost again, and no timeout is needed to notice. This ends after
+    /// [`MOST_ROLL_BACKS`] roll-backs to `lost`. A packet that was in flight before the last
+    /// roll-back proves nothing, whichever packet that roll-back returned to.
     pub(super) fn is_news(&self, lost: u32, echo: Stamp, now: Instant) -> bool {
         /// In ns. Stamps wrap, so they are compared only with roll-backs more recent than this.
         const LONG_AGO: u64 = 1_000_000_000;
@@ -86,8 +87,8 @@ impl Recovery {
         }
     }
 
-    /// Rolls back to packet `lost`, for this `cause`. Packets sent from now on carry the stamp of
-    /// the next tick, to distinguish them from packets sent earlier in this turn.
+    /// Rolls back to packet `lost`, for this `cause`. Packets sent from now on carry a stamp that
+    /// is 2 ns later (one step), to distinguish them from packets sent earlier in this turn.
     pub(super) fn roll_back(&mut self, lost: u32, now: Instant, cause: ResendCause) {
         let before = self.rolled_back.filter(|back| back.to == lost).map_or(0, |back| back.times);
         self.rolled_back =
@@ -111,8 +112,8 @@ impl Recovery {
     }
 
     /// Whether an answer after a timeout belongs to the packet that the timeout has sent, according
-    /// to the stamp. If it belongs to an earlier packet, the timeout was too early, and nothing is
-    /// lost.
+    /// to the stamp. If the answer belongs to an earlier packet, the timeout was too early, and
+    /// nothing is lost.
     pub(super) fn answers_probe(&self, echo: Stamp) -> bool {
         echo == Stamp::NONE || echo.is_since(self.probed_at)
     }
@@ -129,8 +130,8 @@ impl Recovery {
         self.undecided > 0
     }
 
-    /// An answer shows whether the probes were needed. Returns their number since the last such
-    /// answer.
+    /// An answer shows whether the probes were needed. Returns the number of probes since the last
+    /// such answer.
     pub(super) fn decide(&mut self) -> u8 {
         std::mem::take(&mut self.undecided)
     }

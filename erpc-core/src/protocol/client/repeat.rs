@@ -5,8 +5,9 @@ use crate::mutants::mutant;
 use crate::protocol::turn::Turn;
 use crate::time::Instant;
 
-/// First pause between two copies of a message, in ns; doubled once. Forty copies within the
-/// default timeout open a session on a path that loses every third packet in bursts of eight.
+/// First pause between two copies of a message, in ns. All later pauses are twice as long. Forty
+/// copies within the default timeout open a session on a path that loses every third packet in
+/// bursts of eight.
 const FIRST_REPEAT: u64 = 25_000_000;
 
 /// The copies of a message that waits for its answer.
@@ -34,12 +35,12 @@ impl Repeat {
         self.count.into()
     }
 
-    /// Starts to count for the next message. The timeout continues.
+    /// Starts to count copies of the next message. The timeout still runs from the first message.
     pub(super) fn restart(&mut self) {
         self.count = 0;
     }
 
-    /// A copy was sent: arms the timer for the next one.
+    /// A copy was sent: arms the timer for the next copy.
     pub(super) fn arm<R, X>(&mut self, turn: &mut Turn<'_, X>, common: &mut Common<R>) {
         // The timeout is exact, not rounded up to the next copy. A timer that was armed for a call
         // or an earlier message is moved; otherwise it would fire too early.
@@ -50,8 +51,9 @@ impl Repeat {
         common.timer.rearm(&mut turn.endpoint.timers, deadline);
     }
 
-    /// Whether the next copy is due: the receive queue was read up to its time. If not, arms the
-    /// timer again; it may have fired for a call in the queue.
+    /// Whether the next copy is due: the receive queue was read up to the time of that copy. If the
+    /// copy is not due, arms the timer again, which may have fired for the deadline of a queued
+    /// call.
     pub(super) fn is_due<R, X>(&self, turn: &mut Turn<'_, X>, common: &mut Common<R>) -> bool {
         let due = turn.endpoint.read_until >= self.at;
         if !due {

@@ -2,10 +2,10 @@
 //! room for replies. `pace` limits how fast they are sent.
 //!
 //! The thesis counts credits per session and sizes receive queues for all of them (section
-//! 6.3.3.1). A kernel socket buffer cannot be sized so, and holds bytes instead of packets. So a
-//! packet needs three things: a credit of its session; room in the *window* that its server's
-//! endpoint grants to this endpoint, shared by all sessions between the two; and room in this
-//! endpoint's own receive queue for the largest reply that it may cause.
+//! 6.3.3.1). A kernel socket buffer cannot be made that large, and its limit counts bytes instead
+//! of packets. So a packet needs three things: a credit of its session; room in the *window* that
+//! its server's endpoint grants to this endpoint, shared by all sessions between the two; and room
+//! in this endpoint's own receive queue for the largest reply that it may cause.
 
 use super::credits::Credits;
 use crate::mutants::mutant;
@@ -104,7 +104,8 @@ impl Reserved {
     }
 }
 
-/// What one session's packets cost, computed when it opens. Units as in [`Cost`].
+/// What one session's packets cost, computed when the session opens and when its packet size
+/// changes. Units as in [`Cost`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charges {
     /// Charge models of the server and of this endpoint.

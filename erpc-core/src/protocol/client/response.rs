@@ -112,7 +112,7 @@ impl Response {
         self.assembly.is_complete()
     }
 
-    /// Returns its memory to the pool.
+    /// Returns the response's memory to the pool.
     pub(super) fn discard(self, pool: &mut Pool) {
         self.assembly.discard(pool);
     }

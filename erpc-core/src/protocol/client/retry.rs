@@ -27,8 +27,8 @@ pub(super) struct RetryTimer {
 }
 
 /// Random extra time, in ns: up to a quarter of the timeout, different for each session and each
-/// retry. Without it, clients that lost packets to the same full queue would come back in step,
-/// again and again.
+/// retry, and 0 for the first retransmission. Without it, clients that lost packets to the same
+/// full queue would retransmit at the same times, again and again.
 pub(super) fn jitter(rto: u64, generation: u32, retries: u8) -> u64 {
     let draw = generation.rotate_left(u32::from(retries) * 7) & 0xFF;
     if retries == 0 { 0 } else { rto / 1_024 * u64::from(draw) }
@@ -55,7 +55,8 @@ impl RetryTimer {
         self.accepted
     }
 
-    /// When the first timeout since the last progress occurred. Meaningless without one.
+    /// When the first timeout since the last progress occurred. Meaningless if there was no timeout
+    /// since.
     pub(super) fn stalled_at(&self) -> Instant {
         self.stalled_at
     }

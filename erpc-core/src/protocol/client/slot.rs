@@ -98,8 +98,8 @@ impl Slot {
 /// still execute the request.
 ///
 /// The slot stays occupied until the server has finished the request; otherwise the slot's next
-/// request would find it busy there. The reservation of its packets stays, because the packets and
-/// their answers may still be in flight.
+/// request would find the server's slot busy. The reservation of its packets stays, because the
+/// packets and their answers may still be in flight.
 pub(super) struct Quarantine {
     retry: RetryTimer,
     reserved: Reserved,

@@ -29,7 +29,7 @@ use crate::wire::{ConnectionId, Header};
 pub(in crate::protocol) struct ClientTable<R> {
     sessions: Table<SessionIndex, ClientSession<R>>,
     lines: Lines<R>,
-    /// Sessions whose path is to be looked up. May list sessions that no longer need it.
+    /// Sessions whose path is to be looked up. May list sessions that no longer need a look-up.
     routing: Vec<SessionId>,
 }
 
@@ -218,7 +218,7 @@ impl<R: Route> ClientTable<R> {
         self.close_if_drained(turn, index);
     }
 
-    /// Disconnects a session. It takes no new calls, and sends `Close` once the accepted ones are
+    /// Disconnects a session. It takes no new calls, and sends `Close` once the accepted calls are
     /// done.
     pub(in crate::protocol) fn disconnect<X: TxQueue<Route = R>>(
         &mut self,
@@ -516,7 +516,7 @@ impl<R: Route> ClientTable<R> {
         self.lines.return_released(released);
     }
 
-    /// Resumes calls that waited for room at a server, or for room here.
+    /// Resumes calls that waited for room in a server's window or in this endpoint's receive queue.
     fn serve_lines<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         while let Some(peer) = self.lines.next_ready() {
             self.serve_line(turn, LineId::Peer(peer));

@@ -34,7 +34,7 @@ pub(super) struct Bottleneck {
     /// Start and end of the measurement, in ns.
     pub(super) from: u64,
     pub(super) until: u64,
-    /// Packets lost per million. They are lost behind the queue.
+    /// Packets lost per million. A lost packet has passed the queue before.
     pub(super) lost_ppm: u64,
 }
 

@@ -56,8 +56,8 @@ fn min_rate(set: Option<u64>, line: u64) -> u64 {
     set.unwrap_or(line / 10_000).max(LEAST_RATE).min(line)
 }
 
-/// Timely's settings. Setters chain. Defaults follow the line's rate; they are measured from 200
-/// Mb/s to 100 Gb/s.
+/// Timely's settings. Setters chain. Defaults follow the line's rate. They were tested on lines of
+/// 200 Mb/s to 100 Gb/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimelyConfig {
     queue: u32,
@@ -79,9 +79,10 @@ impl TimelyConfig {
     }
 
     /// The queue length up to which Timely sees no congestion, in bytes, 1,000 to 1 GiB. Default
-    /// 75,000: 24 us at 25 Gb/s, 0.6 ms at 1 Gb/s. A smaller value keeps queues shorter, but too
-    /// small a value makes rates oscillate and leaves the line idle at times. A switch port whose
-    /// buffer is smaller than twice this value drops packets before any session slows down.
+    /// 75,000: 24 us at 25 Gb/s, 0.6 ms at 1 Gb/s. If two of the largest datagrams are longer,
+    /// their length applies. A smaller value keeps queues shorter, but too small a value makes
+    /// rates oscillate and leaves the line idle at times. A switch port whose buffer is smaller
+    /// than twice this value drops packets before any session slows down.
     #[must_use]
     pub const fn queue(mut self, bytes: u32) -> Self {
         self.queue = bytes;

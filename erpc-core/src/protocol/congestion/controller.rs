@@ -10,7 +10,7 @@ pub(in crate::protocol) struct Path {
     /// The rate of the slowest known link, in bytes per second; `None` if no link's rate is known.
     pub(in crate::protocol) line_rate: Option<u64>,
     /// How far round trips scatter when no queue in the network delays packets. Includes the path's
-    /// own length.
+    /// own round trip.
     pub(in crate::protocol) noise: Duration,
     /// Size of the largest datagram, in bytes.
     pub(in crate::protocol) datagram: u32,

@@ -2,10 +2,10 @@
 //!
 //! Switches mark packets behind long queues, and replies echo the marks. A mark cuts the rate by
 //! half of `alpha`, at most once per period. `alpha` follows the fraction of recent periods that
-//! had marks. Without marks the rate returns: five steps halve the distance to the target, which is
-//! the rate before the cut. Then the target grows by a step, and by larger steps when the byte
-//! counter and the clock both have passed five steps. No timers: missed steps apply on the next
-//! send or mark.
+//! had marks. Without marks the rate returns: each step halves the distance to the target, which is
+//! the rate before the cut. From the fifth step on, the target grows as well, and in larger steps
+//! when the byte counter and the clock both have passed five steps. No timers: missed steps apply
+//! on the next send or mark.
 //!
 //! In the paper the receiver sends a notification at most every 50 us. Here every reply echoes the
 //! mark, and the sender limits the cuts. A period is at least as long as the last round trip.
@@ -16,7 +16,7 @@ use super::config::DcqcnConfig;
 use super::controller::{Controller, Sample};
 use crate::time::Instant;
 
-/// `F`: recovery steps before the target grows.
+/// `F`: from this step after a cut on, the target grows.
 const RECOVERY: u32 = 5;
 /// `R_HAI`, in units of `R_AI`.
 const HYPER: f64 = 10.0;
@@ -24,7 +24,7 @@ const HYPER: f64 = 10.0;
 /// measure again.
 const MAX_MISSED_STEPS: u64 = 64;
 /// From this fraction of the line's rate on, the rate counts as the line's. Halving the distance
-/// would never reach it.
+/// would never reach the line's rate.
 const AT_LINE: f64 = 0.999;
 /// The byte counter: bytes without a cut after which the rate takes a step. The paper's value.
 const STEP_BYTES: u64 = 10_000_000;
@@ -78,7 +78,7 @@ pub(crate) struct Dcqcn {
 }
 
 impl Dcqcn {
-    /// A controller at line.
+    /// A controller whose rate is the line's.
     pub(super) fn new(config: &DcqcnConfig, line: u64) -> Self {
         let line = line.max(1);
         Self {

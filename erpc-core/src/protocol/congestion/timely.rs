@@ -13,7 +13,8 @@
 //!   round trips, and at most as one round trip. A hundred samples within one round trip count as
 //!   one, and packets that waited out a stall together count once.
 //! * The excess is `1 - T_low / RTT`, Timely's own expression for `T_high`, instead of the patch's
-//!   `RTT / T_low - 1`. Both agree for small queues, and ours stays below 1.
+//!   `RTT / T_low - 1`. Both expressions agree for small queues, and `1 - T_low / RTT` stays below
+//!   1.
 //! * The gradient is the change during about the last round trip, not the change between packets,
 //!   which is mostly noise. Below `T_low` the rate does not grow while round trips do.
 //!
@@ -24,7 +25,8 @@ use super::config::TimelyConfig;
 use super::controller::{Controller, LOSSY_TRIPS, Path, Sample};
 use crate::time::Instant;
 
-/// `T_high` in units of `T_low`. In SIGCOMM'15 they are 500 us and 50 us, a factor of ten.
+/// `T_high` in units of `T_low`. In SIGCOMM'15, `T_high` is 500 us and `T_low` 50 us, a factor of
+/// ten.
 const HIGH: u64 = 5;
 /// The `beta` of Zhu et al. (CoNEXT'16, section 4.3): the cut per round trip above `T_low` is this
 /// factor times the excess. The paper has 0.008 for feedback per segment. A larger value reacts
@@ -83,7 +85,7 @@ pub(crate) struct Timely {
 }
 
 impl Timely {
-    /// A controller at line.
+    /// A controller whose rate is the line's.
     pub(super) fn new(config: &TimelyConfig, path: &Path, line: u64) -> Self {
         let line = line.max(1);
         let low = config.low_nanos(path, line);
@@ -185,8 +187,8 @@ impl Controller for Timely {
         self.last_sample = now;
         let before = if self.last_rtt == 0 { rtt } else { self.last_rtt as f64 };
         self.last_rtt = nanos;
-        // Divide by the longer of the two. Otherwise a round trip of which the hosts' part leaves
-        // almost nothing would give the next one a gradient of thousands.
+        // Divide by the longer of the two round trips. Otherwise a round trip of which the hosts'
+        // part leaves almost nothing would give the next one a gradient of thousands.
         self.gradient += (rtt - before) / rtt.max(before) - share * self.gradient;
         // At a low rate samples are rare. A sample without a queue also counts for the round trips
         // before it.

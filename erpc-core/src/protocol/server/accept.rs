@@ -22,8 +22,8 @@ pub(in crate::protocol) struct Open<R> {
     pub(in crate::protocol) client: ConnectionId,
     pub(in crate::protocol) parameters: Parameters,
     pub(in crate::protocol) nonce: u32,
-    /// Bytes of its datagram, if it was padded, else 0. A padded `Open` gets an answer of the same
-    /// length.
+    /// Length of the `Open`'s datagram in bytes if the `Open` was padded, else 0. The answer to a
+    /// padded `Open` is padded, too.
     pub(in crate::protocol) proof: u32,
 }
 
@@ -60,7 +60,7 @@ impl<R: Route> Accepting<R> {
         refusal(reason).emit(client, 0, ReplyInfo::default())
     }
 
-    /// Answers a `Hello`. Keeps no state: the answer depends only on the packet.
+    /// Answers a `Hello`. Keeps no state of the client, because its address may be forged.
     pub(in crate::protocol) fn hello<X: TxQueue<Route = R>>(
         &self,
         turn: &mut Turn<'_, X>,

@@ -12,10 +12,11 @@ pub(super) struct Agreement {
     pub(super) credits: u16,
     /// How messages are cut into small packets (index 0) and into large packets (index 1).
     cuts: [Cut; 2],
-    /// Largest payload of the first response packet, in bytes. The payload of a packet limits it,
-    /// too.
+    /// Largest payload of the first response packet, in bytes. The payload of a small packet, or of
+    /// a large packet after a resize, may be lower.
     pub(super) eager: u32,
-    /// The largest datagram that both ends can receive, in bytes.
+    /// The largest datagram, in bytes, that both ends and the path carry and that fits the client's
+    /// share of the receive queue.
     pub(super) max_datagram: u32,
     /// Largest response that the client accepts, in bytes.
     pub(super) max_response: u32,

@@ -20,7 +20,7 @@ pub(super) struct Hosts {
 #[derive(Clone, Copy, Default)]
 struct Host {
     sessions: u32,
-    /// Number of ports from which it has sessions.
+    /// Number of ports from which the host has sessions.
     sockets: u32,
 }
 

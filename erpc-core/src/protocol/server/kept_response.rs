@@ -27,7 +27,8 @@ pub(super) struct KeptResponse {
     /// The response was announced: the server sent its header without a body. The client pulls the
     /// first packet like any other.
     announced: bool,
-    /// The server's time until the response was first sent, in nanoseconds.
+    /// Time from the arrival of the complete request until the response was first sent, in
+    /// nanoseconds.
     processing: u64,
     /// Number of response packets that were sent at least once, with their bodies.
     sent: u32,
@@ -45,7 +46,7 @@ pub(super) struct KeptResponse {
 /// The packets that answer a request for response.
 pub(super) struct Pull {
     pub(super) packets: Range<u32>,
-    /// Whether some of them were sent before.
+    /// Whether some of `packets` were sent before.
     pub(super) again: bool,
 }
 
@@ -100,7 +101,8 @@ impl KeptResponse {
         self.layout.size()
     }
 
-    /// Cuts the response into packets of another size. None of the new packets counts as sent.
+    /// Cuts the response into packets of another size. Of the new packets, only the first counts as
+    /// sent, because the client gets it without a pull. If the response was announced, none does.
     pub(super) fn cut_again(&mut self, layout: PacketLayout) {
         self.layout = layout;
         self.sent_before = self.sent;
@@ -191,7 +193,8 @@ impl KeptResponse {
     }
 
     /// Handles a pull of `count` packets from packet `from` on, in a session with `credits`
-    /// credits. `pause` is the minimum time between two free repeats, in nanoseconds.
+    /// credits. `pause` is the minimum time between two repeats of one packet that do not count
+    /// against the limit, in nanoseconds.
     pub(super) fn pull(
         &mut self,
         from: u32,
@@ -208,7 +211,7 @@ impl KeptResponse {
         if is_first || count == 0 || count > u32::from(credits) {
             return Err(DropReason::Overrun);
         }
-        // A pull before this one may have been lost: then this one covers its packets as well. The
+        // The previous pull may have been lost: then this pull covers the packets of both. The
         // client accounts for the credits of both.
         let from = from.min(self.sent);
         let count = to - from;
@@ -255,9 +258,9 @@ const MOST_REPEATED: u16 = 64;
 /// The number of response packets that were sent again and count against a limit.
 ///
 /// A client goes back once per position, seldom a few times, and perhaps in pieces if its credits
-/// are contended. After a timeout it asks for one packet, which is free unless it asked for another
-/// one just before. Without a limit, a request of 24 bytes could make the server send a session's
-/// credits of full packets over and over.
+/// are contended. After a timeout it asks for one packet. This packet does not count against the
+/// limit, unless the server repeated another one less than a pause before. Without a limit, a pull
+/// of 24 bytes could make the server send a full packet per credit of the session, again and again.
 ///
 /// If loss or reordering exhausts the limit, the client asks for one packet after each timeout.
 /// Then the server allows a quarter of the session's credits again, at most once per minimum client
@@ -265,7 +268,7 @@ const MOST_REPEATED: u16 = 64;
 #[derive(Clone, Copy, Default)]
 struct Repeated(u32);
 
-/// A client's minimum timeout, in pauses between two free repeats.
+/// A client's minimum timeout, in pauses (see `EndpointState::repeat_pause`).
 const TIMEOUT: u64 = 4;
 
 impl Repeated {

@@ -4,7 +4,7 @@ use crate::protocol::config::{EndpointConfig, LEAST_PINGS};
 use crate::time::Instant;
 
 /// Liveness of a session's client. The server pings a silent client, and declares it dead after the
-/// liveness timeout.
+/// liveness timeout and at least [`LEAST_PINGS`] unanswered pings.
 pub(super) struct Liveness {
     last_heard: Instant,
     last_ping: Instant,
@@ -19,7 +19,7 @@ pub(super) struct Liveness {
 pub(super) enum Verdict {
     /// Nothing to do until the next timer.
     Alive,
-    /// The client has been silent for a ping interval: ping it.
+    /// The client has been silent for a ping interval, or has not answered the last ping: ping it.
     Ping,
     /// The client is dead: end the session.
     Gone,

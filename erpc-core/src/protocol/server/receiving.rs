@@ -21,8 +21,8 @@ pub(super) struct Receiving {
     credit_owed: bool,
     /// A packet arrived out of order: an earlier one is missing.
     gap: bool,
-    /// The stamp that the next credit return echoes: of the last packet, or of the one that
-    /// revealed a gap.
+    /// The stamp that the next credit return echoes: of the last packet, or of the last packet that
+    /// arrived out of order, if any did.
     echo: Stamp,
     /// The next expected packet, according to the last credit return.
     told_next: u32,
@@ -52,8 +52,11 @@ impl Receiving {
             && header.flags.extended() == self.extended
     }
 
-    /// Checks that a packet is the next expected one. The client must send a later one again; it
-    /// has sent an earlier one before.
+    /// Checks that a packet is the next expected one.
+    ///
+    /// # Errors
+    /// `OutOfOrder` for a later packet, which the client must send again. `Duplicate` for an
+    /// earlier packet.
     pub(super) fn check_order(&self, packet: u32) -> Result<(), DropReason> {
         let next = self.assembly.next();
         if packet > next && !mutant!(OutOfOrderTaken) {
@@ -125,8 +128,8 @@ impl Receiving {
     /// was not owed before.
     pub(super) fn owe_credit(&mut self, header: &Header, gap: bool) -> bool {
         self.gap |= gap;
-        // The client goes back when it learns of the packet that revealed the gap, so that packet's
-        // stamp is echoed.
+        // If there is a gap, the credit return makes the client go back. The credit return answers
+        // the packet that arrived out of order, so it echoes this packet's stamp.
         if header.packet.get() > 0 && (gap || !self.gap) {
             self.echo = Stamp::from_u32(header.aux);
         }

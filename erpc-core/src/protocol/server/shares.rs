@@ -2,14 +2,16 @@
 
 /// The shares into which a receive queue's capacity is divided.
 ///
-/// All sockets have equal shares while an equal share holds a large burst, or if there are few
-/// sockets. Otherwise *quiet* sockets have a floor each and *busy* ones divide the rest, because a
-/// share that a quiet socket does not use is lost to the busy ones.
+/// All sockets have equal shares if an equal share is at least [`AMPLE`], if there are few sockets,
+/// or if the capacity is below twice [`AMPLE`]. Otherwise *quiet* sockets have a floor each and
+/// *busy* ones divide the rest, because a share that a quiet socket does not use is lost to the
+/// busy ones.
 ///
-/// A share is the capacity, or its part that is not reserved, divided by a power of two, so that
-/// shares change rarely. They shrink immediately and grow with hysteresis: only when a quarter of
-/// the sockets that a share is made for remains, unless that number is small. So a client that
-/// joins and leaves over and over cannot make the server ping all clients each time.
+/// Except for the floor, a share is the capacity, or its part that is not reserved, divided by a
+/// power of two, so that shares change rarely. They shrink immediately and grow with hysteresis:
+/// only when the number of sockets has fallen to a quarter of the number for which the shares were
+/// computed, or is small. So a client that joins and leaves over and over cannot make the server
+/// ping all clients each time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Shares {
     capacity: u32,
@@ -85,7 +87,8 @@ const AMPLE: u32 = 32 * 1_024;
 /// Up to this number of sockets, shares are always equal.
 const FEWEST: usize = 4;
 
-/// Up to this number of sockets, pings to all of them cost little.
+/// Up to this number of sockets, pings to all of them cost little, so their shares grow without
+/// hysteresis.
 const FEW: usize = 16;
 
 /// Cap on the eighths of the capacity that are reserved for quiet sockets. If the floors add up to

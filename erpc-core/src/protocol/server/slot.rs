@@ -47,7 +47,7 @@ pub(super) enum SlotState {
         /// The client has cancelled the request, and the handler knows.
         cancelled: bool,
     },
-    /// The response is kept: the client may still pull packets of it, or need some again.
+    /// The response is kept: the client may still pull packets of it, or need some packets again.
     Responding(KeptResponse),
 }
 
@@ -84,7 +84,7 @@ pub(super) enum Position {
 
 /// One of a session's request slots.
 pub(super) struct ServerSlot {
-    /// The number of the current request, or of the last one if the slot is idle.
+    /// The number of the current request, or of the last request if the slot is idle.
     number: RequestNumber,
     /// The request and its response are cut into large packets.
     is_large: bool,
@@ -92,7 +92,8 @@ pub(super) struct ServerSlot {
 }
 
 impl ServerSlot {
-    /// A slot whose last request number was `before_first`: its first request is [`WINDOW`] later.
+    /// A slot without a request. The number of its first request will be `before_first` plus
+    /// [`WINDOW`].
     pub(super) fn new(before_first: RequestNumber) -> Self {
         Self { number: before_first, is_large: false, state: SlotState::Idle { kept: None } }
     }
@@ -137,7 +138,7 @@ impl ServerSlot {
     }
 
     /// Whether an injected bug (mutant) makes the slot mistake its current request, of one packet,
-    /// for the next one.
+    /// for the next request.
     #[inline]
     pub(super) fn mistakes_repetition(&self) -> bool {
         match self.state {
@@ -257,8 +258,8 @@ impl ServerSlot {
         }
     }
 
-    /// The client has repeated a packet of the executing request. Returns whether to answer that it
-    /// is executing: not if the server did so less than `pause` nanoseconds ago.
+    /// The client has repeated a packet of the executing request, or cancels the request. Returns
+    /// whether to answer `Accepted`: not if the server did so less than `pause` nanoseconds ago.
     pub(super) fn accept(&mut self, now: Instant, pause: u64) -> bool {
         match &mut self.state {
             SlotState::Executing { since } => {
@@ -276,8 +277,8 @@ impl ServerSlot {
         }
     }
 
-    /// The client has cancelled the executing request. Returns whether the handler must be
-    /// notified: only the first time.
+    /// The client has cancelled the executing request. To be called after [`Self::accept`]. Returns
+    /// whether the handler must be notified: only the first time.
     pub(super) fn cancel(&mut self) -> bool {
         match &mut self.state {
             SlotState::Accepted { cancelled, .. } => !std::mem::replace(cancelled, true),

@@ -60,7 +60,8 @@ impl<R: Route> ServerTable<R> {
         &self.accepting
     }
 
-    /// Handles an `Open`. A new one waits until the path to its sender is known.
+    /// Handles an `Open`. A repeated `Open` is answered immediately. A new `Open` waits until the
+    /// path to its sender is known.
     pub(in crate::protocol) fn open<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -157,8 +158,8 @@ impl<R: Route> ServerTable<R> {
         session.on_packet(turn, self.grants.window(socket), &mut self.returns, header, body)
     }
 
-    /// Receives a new request of one packet. `None` if it is not the common case. Also returns the
-    /// slot's last response buffer.
+    /// Receives a new request of one packet. Returns its handle, and the slot's last response
+    /// buffer. `None` if the packet is not the common case.
     #[inline(always)]
     pub(in crate::protocol) fn plain_request<X>(
         &mut self,
@@ -199,7 +200,7 @@ impl<R: Route> ServerTable<R> {
             ControlEffect::Stays => {}
             ControlEffect::Ends => {
                 self.remove(turn, index);
-                // With few sockets left, shares become equal: that of a busy socket may shrink.
+                // If few sockets remain, all shares become equal, so a busy socket's may shrink.
                 self.announce_windows(turn);
             }
         }
@@ -220,13 +221,13 @@ impl<R: Route> ServerTable<R> {
             }
             ControlEffect::Ends => {
                 self.remove(turn, index);
-                // With few sockets left, shares become equal: that of a busy socket may shrink.
+                // If few sockets remain, all shares become equal, so a busy socket's may shrink.
                 self.announce_windows(turn);
             }
         }
     }
 
-    /// Sends the credit returns of the burst, and adapts the shares to their use.
+    /// Sends the credit returns of the burst, and adapts the shares to the sockets' use.
     #[inline]
     pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
         &mut self,

@@ -1,5 +1,5 @@
-//! Responses to accepted requests. The client has given their room to other calls, so the server
-//! announces them and the client pulls them.
+//! Responses to accepted requests. The client has given the room for these responses to other
+//! calls, so the server announces them and the client pulls them.
 
 use super::pair::{CLIENT, Pair, SERVER, Side, deferring, header, kinds, ms, pattern, shape};
 use crate::protocol::{CallError, DropReason, SessionId};
@@ -147,8 +147,8 @@ fn the_first_packet_of_an_announced_response_is_sent_only_when_pulled() {
 
 #[test]
 fn an_announced_response_waits_for_room() {
-    // There is room for one large packet, so the two announced responses are pulled one after the
-    // other.
+    // The client has room for two reply packets. The fast calls take all of it, so the client
+    // cannot pull the two announced responses.
     let client = Side::new(1_472).queue(ChargeModel::Ring, 2 * 1_024);
     let (mut pair, session) = Pair::of(client, Side::new(1_472)).and_connected();
     pair.echo = false;
@@ -191,7 +191,7 @@ fn an_announced_response_that_is_too_large_is_lost() {
 
 #[test]
 fn hundreds_of_accepted_calls_use_neither_window_nor_room() {
-    // Both queues hold about eight packets.
+    // Each queue holds ten packets.
     let side = || Side::new(1_472).queue(ChargeModel::Ring, 10 * 1_024);
     let mut pair = Pair::of(side(), side());
     pair.echo = false;

@@ -1,5 +1,5 @@
-//! Calls that end before their answer arrives. The call ends immediately for the caller, and the
-//! two sides then settle the state of the request.
+//! Calls that end before their answer arrives. The call ends immediately for the caller. Then the
+//! client asks the server how far the request got, and the server drops the request if it can.
 
 use super::pair::{CLIENT, Pair, SERVER, deferring_with, header, kinds, ms, pattern, shape};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId, SessionStats};

@@ -1,4 +1,4 @@
-//! Calls with a deadline: the deadline that the server receives, and how late calls end.
+//! Calls with a deadline: the deadline that the server receives, and how a call ends at it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::wire::{CANCEL, HEADER_LEN, Kind};
 const LATE: Result<Vec<u8>, CallError> = Err(CallError::MaybeExecuted(Cause::DeadlineExceeded));
 const UNSENT: Result<Vec<u8>, CallError> = Err(CallError::NotExecuted(Cause::DeadlineExceeded));
 
-/// Largest delay of a timer, two ticks.
+/// Largest delay of a timer that the tests accept: 12 ticks of the wheel.
 const TICKS: Duration = Duration::from_micros(200);
 
 /// The remaining time in a request's first packet, in us.

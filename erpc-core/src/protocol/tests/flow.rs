@@ -230,8 +230,10 @@ struct Crowd {
     client_queue: u32,
     datagrams: (usize, usize),
     sizes: Vec<usize>,
-    /// Deliveries, in order: an even number delivers requests, an odd one responses, `n / 2 + 1`
-    /// packets.
+    /// One number for each step. Without other clients, an even number `n` delivers `n / 2 + 1`
+    /// packets to the server, an odd number delivers them to the client; if that wire is empty, the
+    /// packets of the other wire are delivered. With other clients, a multiple of 5 opens or closes
+    /// the session of another client.
     moves: Vec<usize>,
 }
 

@@ -108,8 +108,8 @@ fn the_first_response_packet_leaves_room_for_the_trailer() {
     assert!(opened(1_448, false) && opened(1_444, true) && !opened(1_445, true));
 }
 
-/// A body with which a datagram has 576 or 1,598 bytes. With a trailer, 4 bytes more, the datagram
-/// has a higher charge.
+/// Bytes of a request and of a response whose datagrams have 576 and 1,598 bytes. A trailer adds 4
+/// bytes, which raises the charge of these datagrams.
 const CHEAP_REQUEST: usize = 552;
 const CHEAP_EAGER: u32 = 1_574;
 

@@ -191,12 +191,13 @@ impl Run {
     }
 }
 
-/// The least count over all seeds, scaled if only some of the seeds run.
+/// The number of events that a test expects at least, over all seeds. Lower under Miri, where fewer
+/// seeds run.
 fn enough(count: u32) -> u64 {
     times(count).into()
 }
 
-/// Sums of both sides' counters and of the faults over all seeds.
+/// Runs the calls with every seed. Returns the sums of both sides' counters, and of the faults.
 fn all_seeds(run: impl Fn(u64) -> Run) -> (ProtocolStats, Acted) {
     let (mut stats, mut acted) = (ProtocolStats::default(), Acted::default());
     for seed in 0..times(20).into() {
@@ -341,8 +342,8 @@ fn sessions_open_and_close_under_faults() {
         assert!(
             pair.outcomes.len() == 10 && pair.outcomes.iter().all(|outcome| outcome.result.is_ok())
         );
-        // Late copies of `Open` may have opened sessions without a client. The server detects them
-        // by their silence.
+        // Late copies of `Open` may have opened sessions without a client. The server pings the
+        // client when such a session is silent. The client answers `Reset`, which ends the session.
         air.faults = Faults::default();
         let end = pair.now + Duration::from_secs(30);
         while pair.now < end && (pair.server.sessions().1 > 0 || !air.packets.is_empty()) {

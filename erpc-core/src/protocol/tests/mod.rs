@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `requests` | how a server handles request packets |
 //! | `replies`, `responses` | how a client handles replies |
-//! | `extensions`, `deadlines` | extensions in front of messages, and late calls |
+//! | `extensions`, `deadlines` | extensions in front of messages, and calls with deadlines |
 //! | `cancels` | calls that end before their answer arrives, on both sides |
 //! | `announcements` | responses to accepted requests |
 //! | `pulls` | how a client pulls and releases large responses |
@@ -21,7 +21,7 @@
 //! | `probes` | one probe for all calls to a silent server, and its timeout |
 //! | `transcript` | every kind of packet, byte by byte |
 //! | `originals_holes` | cases that the C++ implementation leaves open |
-//! | `lossy` | all of the above under seeded faults |
+//! | `lossy` | calls, sessions and restarts under seeded faults |
 //!
 //! `pair` is the harness, `wire` its transmit queue, `craft` builds packets by hand.
 

@@ -276,11 +276,12 @@ fn a_client_that_starts_to_listen_during_the_handshake_still_opens_the_session()
     pair.at_server(CLIENT, &open);
     assert!(
         matches!(control(&pair.take_to_client()[0]), Some(Control::Opened { .. })),
-        "the answer, which is lost"
+        "the server answers `Opened`, which is lost"
     );
     // From now on the client has less room for replies.
     pair.client.listen(acceptor());
-    // The client asks for another cookie in time, and offers new parameters.
+    // Its `Open`s stay unanswered, so the client asks for another cookie. Then it sends an `Open`
+    // with new parameters.
     pair.pass_slowly(ms(400));
     pair.live(ms(400));
     assert_eq!(pair.sessions.get(&session), Some(&SessionEvent::Opened));

@@ -39,8 +39,8 @@ fn a_packet_number_beyond_the_message_is_dropped() {
 
 #[test]
 fn a_later_packet_that_claims_a_larger_message_is_dropped() {
-    // C++: the length of the copy comes from each packet's own header, that of the buffer from the
-    // first packet.
+    // C++: the length of the copy comes from each packet's own header, but the length of the buffer
+    // from the first packet.
     let mut pair = connected();
     let message = pair.message(2);
     let first = pair.request(0, 0, &message).bytes();

@@ -33,7 +33,8 @@ fn rate(pair: &Pair, session: SessionId) -> Option<u64> {
     pair.client.session_stats(session).expect("open").rate
 }
 
-/// The packets that the client sends within `time`, and when, if nothing is delivered.
+/// The packets that the client sends within `time` if nothing is delivered, each with the time when
+/// it was sent.
 fn departures(pair: &mut Pair, time: Duration) -> Vec<(Instant, Vec<u8>)> {
     let end = pair.now + time;
     let mut sent = Vec::new();
@@ -236,8 +237,9 @@ fn time_in_an_unread_receive_queue_is_not_congestion() {
     assert_eq!(rate(&pair, session), None, "the server's absence is not congestion either");
 }
 
-/// A server that reads its queue only after 20 ms and reports this time, or does not: for a request
-/// of one packet, and for the pulls of its response.
+/// A server reads its queue only after 20 ms. If it reports this time, the client's rate must not
+/// fall; otherwise it must. The test checks a request of one packet with the pulls of its response,
+/// and calls of one packet in both directions.
 #[test]
 fn responses_report_the_absence_of_the_server() {
     for told in [true, false] {

@@ -162,7 +162,7 @@ pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
     }
 }
 
-/// A path that, as far as its end knows, carries the largest datagram of that end.
+/// The path as one side knows it: it carries the largest datagram of that side.
 fn path(capabilities: &Capabilities, link: Link) -> Path {
     Path { datagram: capabilities.max_datagram, link }
 }
@@ -214,7 +214,7 @@ impl Pair {
         pair
     }
 
-    /// The same, over a link of unknown kind.
+    /// Replaces the link between the two sides by one of unknown kind.
     pub(crate) fn far(mut self) -> Self {
         self.link = Link::Unknown;
         self
@@ -490,7 +490,7 @@ impl Pair {
             match notice {
                 Notice::CallFailed { token, error, mut request } => {
                     self.told.push(format!("call {token}"));
-                    // Here, too, the request belongs to the user again.
+                    // The request belongs to the user again: no queue may still read it.
                     request.as_mut_slice().fill(0xEE);
                     self.outcomes.push(Outcome { token, result: Err(error), extended: false });
                     self.client.pool().recycle(request);
@@ -524,8 +524,8 @@ impl Pair {
         self.pass_unread(time, Duration::ZERO);
     }
 
-    /// The same, if the client's receive queue may still hold packets that arrived in the last
-    /// `unread`.
+    /// Like [`Self::pass`], but the client's receive queue may still hold packets that arrived in
+    /// the last `unread`.
     pub(crate) fn pass_unread(&mut self, time: Duration, unread: Duration) {
         self.now = self.now + time;
         let read_until = self.now.minus_nanos(unread.as_nanos() as u64);

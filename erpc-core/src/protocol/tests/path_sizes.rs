@@ -180,7 +180,7 @@ fn a_path_that_becomes_larger_is_detected_within_90_seconds() {
     works(&mut pair, session, 20_000);
     assert_eq!(datagram(&pair, session), 1_372);
     carries(&mut pair, JUMBO);
-    // Calls are in flight all the time.
+    // The client makes a call every 500 ms: only a message of several packets starts a search.
     for _ in 0..900 {
         works(&mut pair, session, 20_000);
         pair.live(ms(100));

@@ -322,8 +322,8 @@ fn one_call_probes_for_all_overtaken_calls_of_a_slow_method() {
     }
     pair.now = pair.now + Duration::from_micros(5);
     timed(&mut pair, session, 9, Duration::ZERO);
-    // After 3.5 ms one call probes. The server answers that it executes, so the other calls wait
-    // for the same time again, and then twice as long.
+    // After 3.5 ms one call probes. The server answers that the request executes, so the other
+    // calls wait for the same time again, and then twice as long.
     let before = pair.client.stats().retransmissions.packets();
     pair.live(ms(13));
     assert_eq!(pair.client.stats().retransmissions.packets() - before, 2);
@@ -361,8 +361,8 @@ fn a_lost_call_is_retransmitted_however_long_other_calls_of_its_method_execute()
     pair.now = pair.now + Duration::from_micros(5);
     timed(&mut pair, session, 9, Duration::ZERO);
     let before = pair.asked.len();
-    // A timeout, the longest time of a method, and eight timeout floors for the probes of other
-    // calls.
+    // The lost call waits at most for a timeout (1 ms), the longest time of a method (32 ms), and
+    // eight timeout floors for the probes of other calls (8 ms). 1 ms is spare.
     pair.live(ms(1 + 32 + 8 + 1));
     assert_eq!(pair.asked.len(), before + 1);
 }

@@ -116,7 +116,7 @@ fn a_path_that_drops_large_packets_is_not_flooded() {
     let (mut pair, _, mut sent) = sending(8, 4);
     let mut rounds = 0;
     while !sent.is_empty() {
-        // Only the last and smallest packet arrives.
+        // Only the last packet of each round arrives, as if it were the only small one.
         let gaps = to_server(&mut pair, &sent[sent.len() - 1..]);
         sent = to_client(&mut pair, &gaps);
         rounds += 1;

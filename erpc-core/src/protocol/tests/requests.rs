@@ -246,7 +246,7 @@ fn slots_are_independent_and_complete_in_any_order() {
 
 #[test]
 fn request_numbers_wrap_around() {
-    // The serial comparison at the overflow: 2^32 - 8 precedes 0 in slot 0.
+    // Request numbers are compared as serial numbers: in slot 0, 2^32 - 8 precedes 0.
     let mut pair = server();
     let packet = pair.request(0, 0, b"the first number follows 2^32 - 8").bytes();
     pair.at_server(CLIENT, &packet);

@@ -365,7 +365,8 @@ fn a_retransmitted_request_is_flushed_before_it_is_returned_to_the_user() {
     let (mut pair, _) = calling();
     pair.to_server.slow = true;
     pair.pass(ms(25));
-    // The second copy is in the queue; `Pair` overwrites the request as soon as it gets it back.
+    // The transmit queue still reads the second copy. `Pair` overwrites the request as soon as the
+    // client returns it.
     let response = pair.response(0, 0, b"answer").bytes();
     pair.at_client(SERVER, &response);
     assert_eq!(pair.outcomes.len(), 1);

@@ -139,8 +139,8 @@ fn a_server_that_claims_too_much_processing_time_does_no_harm() {
     );
 }
 
-/// One call after the other to a server that reads its queue 2 ms after the request has arrived,
-/// forty times the timeout floor.
+/// The client makes one call after the other. The server reads its queue 2 ms after a request has
+/// arrived, which is forty times the timeout floor.
 #[test]
 fn a_server_with_its_usual_delay_is_not_probed() {
     let micros = Duration::from_micros;
@@ -153,8 +153,8 @@ fn a_server_with_its_usual_delay_is_not_probed() {
             pair.pass(micros(20));
             sent.extend(pair.take_to_server());
         }
-        // The first call has no measured round trip yet; the second one measures the server's usual
-        // delay.
+        // The first call has the initial timeout of 20 ms. The second call has a timeout from a
+        // measured round trip and is probed. Its answer shows the server's usual delay.
         assert_eq!(sent.len() > 1, call == 1, "call {call} was sent {} times", sent.len());
         pair.server_wait.absence = 2_000_000;
         // The handler runs in the server's loop, before the server reads the copies.
@@ -220,8 +220,8 @@ fn a_path_that_has_become_longer_than_the_timeout_is_measured_again() {
             pair.client.stats().retransmissions.probes - before
         })
         .collect();
-    // The first call is probed after 6 ms and 12 ms later, the second after 24 ms, the others
-    // never.
+    // The first call is probed after 6 ms, and again 12 ms later. The second call is probed after
+    // 24 ms, and the other calls never.
     assert_eq!(timeouts, [[2, 1].as_slice(), &[0; 18]].concat());
 }
 

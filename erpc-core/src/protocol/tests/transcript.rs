@@ -240,7 +240,8 @@ fn written() -> Vec<(&'static str, Vec<u8>)> {
 #[test]
 fn the_parser_reads_the_golden_file() {
     let (mut kinds, mut forms) = (Vec::new(), Vec::new());
-    // Size of the last response whose first packet was read: its later packets do not repeat it.
+    // Size of the last response whose first packet was read, because later packets do not carry the
+    // size.
     let mut response_size = 0;
     for (words, packet) in written() {
         let header = Header::parse(&packet).unwrap_or_else(|error| panic!("{words}: {error:?}"));

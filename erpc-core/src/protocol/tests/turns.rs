@@ -13,12 +13,11 @@ fn narrow(sessions: usize, packets: u32) -> (Pair, Vec<SessionId>) {
     (pair, sessions)
 }
 
-/// Runs `turns` turns, and starts another call after each completion. Returns the tokens of the
-/// completed calls in order.
+/// Runs `turns` turns, each of which delivers at most one packet in each direction, and starts
+/// another call after each completion. Returns the tokens of the completed calls in order.
 fn keep_calling(pair: &mut Pair, from: SessionId, body: &[u8], turns: usize) -> Vec<u64> {
     let mut completed = Vec::new();
     for turn in 0..turns {
-        // One packet in each direction is enough to serve every waiting call.
         if let Some((_, bytes)) = pair.to_server.packets.pop_front() {
             pair.at_server(super::pair::CLIENT, &bytes);
         }
@@ -57,8 +56,8 @@ fn small_calls_do_not_starve_a_large_packet_of_the_window() {
     let server = side.clone().queue(ChargeModel::LinuxUdp, 32_000);
     let mut pair = Pair::of(side, server);
     let sessions = [pair.open(), pair.open()];
-    // Takes 16,640 of the window's 24,000 units, so it fits only if small packets leave room for
-    // it.
+    // The large packet takes 16,640 of the window's 24,000 units, so it fits only if small packets
+    // leave room for it.
     let place = place_of(&mut pair, sessions[1], &pattern(1, 8_900), sessions[0]);
     assert!(place <= 32, "{place}");
 }

@@ -22,7 +22,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// The end of a turn: sends the staged packets, unless the queue is slow.
+    /// Ends a turn: releases the msgbufs of the staged packets, unless the queue is slow.
     pub(crate) fn release(&mut self) {
         if !self.slow {
             self.staged.clear();

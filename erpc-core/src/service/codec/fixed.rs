@@ -10,7 +10,7 @@ use super::{Codec, DecodeError};
 /// machines.
 ///
 /// Generated code implements it for messages with `layout: FIXED`, and
-/// `#[derive(erpc::FixedLayout)]` for hand-written structs. Numbers are those of
+/// `#[derive(erpc::FixedLayout)]` for hand-written structs. Fields with numbers have the types of
 /// [`zerocopy::little_endian`], so that machines of either byte order are compatible. Fields cannot
 /// be added later: peers refuse messages of another size.
 pub trait FixedLayout:

@@ -19,7 +19,8 @@ pub struct RouteEntry {
     info: Arc<MethodInfo>,
     /// Index among the server's methods.
     index: u32,
-    /// Whether the handler runs in the event loop and its method has no deadline of its own.
+    /// The handler is synchronous and runs in the event loop, and its method has no deadline of its
+    /// own.
     plain: bool,
     run: Run,
 }
@@ -54,7 +55,8 @@ impl RouteEntry {
         }
     }
 
-    /// Whether the handler runs in the event loop and its method has no deadline of its own.
+    /// Whether the handler is synchronous and runs in the event loop, and its method has no
+    /// deadline of its own.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.plain

@@ -25,7 +25,7 @@ impl ReplySink for Answers {
     }
 }
 
-/// Runs handlers and allocates buffers of at most 16 bytes.
+/// The host of the calls: allocates buffers of at most 16 bytes.
 struct Host(Arc<Answers>);
 
 impl CallHost for Host {

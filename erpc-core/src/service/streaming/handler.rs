@@ -27,7 +27,7 @@ pub(crate) trait ServerStream: Source + Sink {
     /// sent.
     fn set_metadata(&self, metadata: MetadataRef<'_>);
 
-    /// Ends the stream after its handler.
+    /// Ends the stream after its handler has ended, with the handler's result.
     fn finish(&self, end: StreamResult);
 
     /// Current state of the client's session.
@@ -192,7 +192,7 @@ impl<K, S, H, Req, Resp, C, D> Streaming<K, S, H, Req, Resp, C, D>
 where
     K: Shape<S, H, Req, Resp, C, D>,
 {
-    /// Runs the handler. A panic becomes its status.
+    /// Runs the handler. If the handler panics, the stream ends with [`Status::internal`].
     async fn contained(&self, arrival: &Arrival, stream: &Rc<dyn ServerStream>) -> StreamResult {
         let host = StreamHost { stream: &**stream, peer: arrival.peer };
         let context = CallContext::new(&self.method, arrival.call, &host)

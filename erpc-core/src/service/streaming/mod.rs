@@ -20,7 +20,7 @@ pub(crate) trait Source {
     /// The next items, at least one. `None` at the end, also after an error.
     fn poll_batch(&self, cx: &Context<'_>) -> Poll<Result<Option<Batch>, CallError>>;
 
-    /// Takes back a batch after all its items were read.
+    /// Takes back the memory of a batch after all its items were read.
     fn batch_read(&self, memory: MsgBuf);
 
     /// The reader was dropped.
@@ -77,8 +77,9 @@ impl<M> Incoming<M> {
     /// The next message. `None` at the end, and on every call after it.
     ///
     /// # Errors
-    /// A caller gets one error if the stream failed: the handler's status, or an error as of a
-    /// call. A handler gets an error if a message cannot be decoded.
+    /// A caller gets one error if the stream failed: the handler's status, or an error that a call
+    /// can have. Either side gets an error if a message cannot be decoded or exceeds the method's
+    /// limit.
     pub async fn next(&mut self) -> Result<Option<M>, CallError> {
         poll_fn(|cx| self.poll_message(cx)).await.transpose()
     }
@@ -151,7 +152,7 @@ impl<M> fmt::Debug for Incoming<M> {
 
 /// The messages of this side to the other side.
 ///
-/// Messages that are sent without a pause are sent in one batch. A handler's `Outgoing` ends when
+/// Messages that wait to be sent share batches of up to 32 KiB. A handler's `Outgoing` ends when
 /// the handler returns. A caller's `Outgoing` ends when it is dropped; the handler then gets the
 /// end of the messages.
 pub struct Outgoing<M> {
@@ -174,13 +175,14 @@ impl<M> Outgoing<M> {
     }
 
     /// Sends a message. Encodes it now if there is room; otherwise waits until the other side has
-    /// read enough. It is sent at the end of the loop's turn, or when the other side asks for it.
+    /// read enough. The message leaves at the end of the loop's turn, or when the other side asks
+    /// for more messages.
     ///
     /// # Errors
     /// [`RejectReason::StreamEnded`] if the other side accepts no more messages, otherwise the
     /// error that ended the stream. [`RejectReason::TooLarge`] and [`RejectReason::NoMemory`]
     /// concern only this message. The largest message of a stream is 24 bytes smaller than the
-    /// other side's limit for a call; the first one is also smaller by the metadata.
+    /// other side's limit for a call; the first message is also smaller by the metadata.
     pub async fn send(&self, message: impl Borrow<M>) -> Result<(), CallError> {
         let message = message.borrow();
         poll_fn(|cx| self.poll_send(cx, message)).await
@@ -220,7 +222,7 @@ impl<M> fmt::Debug for Outgoing<M> {
 
 /// A call that sends a stream of messages and gets one response.
 ///
-/// Dropping it before [`Upload::finish`] ends the call and drops the handler.
+/// Dropping the `Upload` before [`Upload::finish`] ends the call and drops the handler.
 #[derive(Debug)]
 #[must_use = "dropping it ends the call"]
 pub struct Upload<Req, Resp> {

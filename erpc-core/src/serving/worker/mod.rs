@@ -28,7 +28,7 @@ mod queue;
 /// [`Endpoint::serve`](crate::endpoint::Endpoint::serve).
 ///
 /// Dropping the pool waits until the workers have finished all queued requests. Endpoints that
-/// still use the pool then answer worker methods with
+/// still use the pool then answer calls of worker methods with
 /// [`Code::Unavailable`](crate::status::Code::Unavailable).
 pub struct WorkerPool {
     queue: WorkerQueue,
@@ -54,8 +54,8 @@ pub(crate) struct WorkerJob {
 }
 
 impl WorkerPool {
-    /// A pool of `threads` workers with a queue of at most `queue` requests, at least 1. Requests
-    /// beyond that are answered
+    /// A pool of `threads` workers with a queue of at most `queue` requests, where 0 counts as 1.
+    /// Requests beyond that are answered
     /// [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted).
     ///
     /// # Errors
@@ -119,7 +119,8 @@ thread_local! {
     static ORIGIN: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
 }
 
-/// The mailbox of the endpoint whose request this worker thread is handling.
+/// The mailbox of the endpoint whose request this worker thread is handling; `None` on other
+/// threads.
 pub(crate) fn origin() -> Option<Arc<Mailbox>> {
     ORIGIN.with_borrow(Clone::clone)
 }
@@ -162,7 +163,8 @@ fn run(job: WorkerJob) {
 }
 
 impl WorkerJob {
-    /// Whether the call still needs an answer, now that a worker has taken the request.
+    /// Checks that the handler may start: the call is not cancelled, and its deadline has not
+    /// passed while the request waited for a worker. `Err` is the status for the caller.
     fn starts(&self) -> Result<(), Status> {
         if self.is_cancelled() {
             return Err(Status::cancelled("the caller has cancelled the call"));

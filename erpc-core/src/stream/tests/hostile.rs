@@ -193,7 +193,8 @@ fn an_open_that_fails_is_followed_by_close_if_its_handler_may_run() {
         assert_eq!(client.is_over(), next.is_none());
         next == Some(StreamOp::Close)
     };
-    // The server has no memory for the handler's answer.
+    // This status does not prove that no handler runs: the server may have lacked memory for the
+    // handler's answer.
     assert!(closes(CallError::Status(Status::resource_exhausted("no room"))));
     assert!(closes(CallError::MaybeExecuted(Cause::NoProgress)));
     assert!(closes(CallError::ResponseLost(Cause::NoMemory)));

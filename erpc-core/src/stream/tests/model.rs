@@ -71,7 +71,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// Reads an item if a batch is available. Returns whether it was the batch's last.
+    /// Reads an item if a batch is available. Returns whether the item was the batch's last.
     fn read(&mut self) -> Option<bool> {
         let batch = self.batch.as_mut()?;
         let item = batch.next_item().expect("a batch for the reader has at least one item");
@@ -94,7 +94,7 @@ struct Stream {
     started: bool,
     stopped: bool,
     finished: Option<StreamResult>,
-    /// One end gave up, so not everything needs to arrive.
+    /// The client dropped its reader or gave up a call, so not every item needs to arrive.
     disturbed: bool,
 }
 
@@ -244,7 +244,8 @@ impl World {
 
     fn affect(&mut self, stream: u32, effect: Effect) {
         if effect.stop {
-            // The handler of an earlier, abandoned stream was counted when that stream ended.
+            // A call of an earlier stream, or an OPEN, may stop the handler of an earlier stream,
+            // which the test no longer tracks.
             assert!(self.stream.number != stream || self.stream.handler_runs() || effect.start);
             if self.stream.handler_runs() {
                 self.stream.stopped = true;

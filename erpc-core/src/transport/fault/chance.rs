@@ -1,8 +1,8 @@
 //! Repeatable random decisions, independent of each other.
 //!
 //! Every use has its own stream, and a stream is read by index, not sequentially. So a decision
-//! depends only on the seed, on its use and on the packet's number, and leaving it out changes no
-//! other decision.
+//! depends only on the seed, on its use and on the packet's number. A decision that is left out
+//! changes no other decision.
 
 use std::time::Duration;
 

@@ -18,14 +18,15 @@ use crate::transport::{
 /// Received packets are copied once more; sent packets cost an uncontended lock. A plan without
 /// faults changes nothing else, and reads no clock.
 ///
-/// Time is the system's monotonic clock, read once per burst, doorbell and wait. A packet that is
-/// held back continues with the first burst or doorbell at which it is due, and a wait ends for it.
-/// At most 65,536 packets are held back in each direction. Further ones are lost, and counted as
-/// packets that the transport has no room for. Received packets that grow beyond the largest
-/// datagram are lost, too.
+/// Delays and outages use the system's monotonic clock, which is read once per burst and doorbell,
+/// and twice per wait. The first burst or doorbell after a held-back packet is due passes it on. A
+/// wait ends when a packet is due. At most 65,536 packets are held back in each direction. Further
+/// ones are lost, and counted in [`TransportStats::rx_overflow`] or [`TransportStats::tx_dropped`].
+/// Received packets that grow beyond the largest datagram are lost, too, and counted in
+/// [`TransportStats::rx_truncated`].
 pub struct Faulty<T: Transport> {
-    /// Shared with the halves, which are borrowed together. Only one thread at a time can use any
-    /// of the three.
+    /// Shared with `rx` and `tx`, because `split` lends both at the same time. Only one thread at a
+    /// time can use the transport or a half, so the lock is uncontended.
     line: Arc<Mutex<Line<T>>>,
     rx: FaultyRx<T>,
     tx: FaultyTx<T>,
@@ -60,7 +61,8 @@ impl<T: Transport> Transport for Faulty<T> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // The wrapper damages packets above any check that the inner transport makes.
+        // The wrapper damages packets before the inner transport protects them, or after it has
+        // checked them.
         Capabilities { integrity: false, ..lock(&self.line).inner.capabilities() }
     }
 

@@ -23,8 +23,8 @@ pub struct FaultStats {
 pub struct FaultHandle(pub(super) Arc<FaultState>);
 
 impl FaultHandle {
-    /// Replaces the plan, its seed included, from the next packet on. The time of its outages
-    /// starts now. Packets that are already held back keep their delays.
+    /// Replaces the plan, its seed included, from the next packet on. The new plan's outages
+    /// are relative to now. Packets that are already held back keep their delays.
     pub fn set_plan(&self, plan: FaultPlan) {
         *lock(&self.0.plan) = (plan, clock::now());
         self.0.version.fetch_add(1, Ordering::Release);

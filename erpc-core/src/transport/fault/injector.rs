@@ -9,9 +9,9 @@ use crate::time::Instant;
 
 /// Decides the fate of the packets of one direction.
 ///
-/// It has no access to packets or clocks: a transport calls [`Injector::judge`] for each packet,
-/// and applies the result. Decisions depend only on the seed, on the number of packets judged
-/// before, and, for outages, on the time.
+/// An injector has no access to packets or clocks: a transport calls [`Injector::judge`] for each
+/// packet, and applies the result. Random decisions depend only on the seed, and on the number of
+/// packets judged before. Outages depend on the time and on the packet's length.
 ///
 /// ```
 /// use std::time::Duration;
@@ -81,7 +81,7 @@ struct Delay {
     stream: Stream,
 }
 
-/// Each copy has its own index in the streams: 8 per packet.
+/// Indices per packet in a stream that is drawn for each copy of a packet. Each copy has its own.
 const PLACES: u64 = 8;
 const _: () = assert!(Fate::MAX_COPIES as u64 <= PLACES);
 
@@ -100,7 +100,8 @@ impl Injector {
             drop: lot(Use::Drop, drop),
             bursts: Bursts {
                 begins: lot(Use::BurstBegins, bursts.enter),
-                // The number of packets is geometrically distributed. `max` also turns NaN into 1.
+                // The number of packets in a burst is geometrically distributed. `max` also turns
+                // NaN into 1.
                 ends: lot(Use::BurstEnds, 1.0 / bursts.mean_packets.max(1.0)),
                 drop: lot(Use::BurstDrop, bursts.drop_inside),
                 is_inside: false,
@@ -135,7 +136,8 @@ impl Injector {
         injector
     }
 
-    /// All random events that can hit a packet.
+    /// The random events that can hit a packet. Of bursts, only the beginning: without it, no
+    /// burst loses packets.
     fn lots(&self) -> [Lot; 8] {
         [
             self.drop,
@@ -320,8 +322,8 @@ impl PacketCopy {
     }
 }
 
-/// How often each fault acted in one direction. A lost packet counts once, for the first that hit
-/// it in the order outage, single loss, burst.
+/// How often each fault acted in one direction. A lost packet counts once, for the first
+/// fault that hits it in the order outage, single loss, burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
     /// Packets lost individually.
@@ -345,7 +347,7 @@ pub struct FaultCounts {
 }
 
 impl FaultCounts {
-    /// Packets lost to any of the three.
+    /// Packets lost individually, in bursts or to outages.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.dropped + self.burst_dropped + self.outage_dropped

@@ -152,7 +152,8 @@ impl<T: Transport> Line<T> {
             lent.push(packet.lend());
             way.recycle(packet.bytes);
         }
-        // Not while copies of earlier packets wait, or their number would grow without bound.
+        // While due packets are left over, no new ones are received. Otherwise the number of
+        // held-back packets would grow without bound.
         if lent.len() < limits.burst {
             let (rx, _) = inner.split();
             for index in 0..rx.burst() {
@@ -238,7 +239,7 @@ impl<R: Copy> Way<R> {
                 lent.push(RxPacket { bytes: &bytes, ..packet });
                 self.recycle(bytes);
             } else {
-                // Packets that do not fit into this burst come first in the next.
+                // Packets that do not fit into this burst come first in the next one.
                 let RxPacket { route, marked, .. } = packet;
                 self.hold(now + copy.delay, Owned { route, bytes, marked });
             }

@@ -1,18 +1,20 @@
 //! A transport that injects faults.
 //!
 //! [`Faulty`] wraps any transport and loses, repeats, delays and damages packets in both
-//! directions, randomly but repeatably: decisions depend only on the plan's seed and on the order
-//! of the packets, those of outages also on the time. Each fault that acts is counted, so that a
-//! test can tell a protocol that survives a fault from a fault that never happened.
+//! directions, randomly but repeatably: random decisions depend only on the plan's seed and on the
+//! order of the packets. Outages depend on the time and on the packet's length. Each fault that
+//! acts is counted, so that a test can tell a protocol that survives a fault from a fault that
+//! never happened.
 //!
 //! ```text
-//!   Faults     what may happen in one direction      FaultPlan   both, and a seed        plan.rs
+//!   Faults     what may happen in one direction      FaultPlan   both directions, a seed plan.rs
 //!   Injector   decides for each packet               Fate        its decision            injector.rs
 //!   Damage     changes the bytes                                                         damage.rs
 //!   Faulty     a transport between two injectors     FaultHandle for other threads       faulty.rs, handle.rs
 //! ```
 //!
-//! The injector reads no clock and holds no packet. A simulator uses the same one for its links.
+//! The injector reads no clock and holds no packet. A simulator uses the same `Injector` for its
+//! links.
 //!
 //! ```
 //! use std::time::Duration;

@@ -12,7 +12,7 @@ use crate::transport::{MIN_DATAGRAM, RxPacket, TxPacket, TxQueue};
 pub(super) struct Owned<R> {
     pub(super) route: R,
     pub(super) bytes: Vec<u8>,
-    /// As it was received; false for outgoing packets.
+    /// The congestion mark with which the packet was received; false for outgoing packets.
     pub(super) marked: bool,
 }
 
@@ -91,7 +91,8 @@ impl Outgoing<'_> {
     }
 }
 
-/// Pushes bytes of any length. Those too long for `push_bytes` go as a message that is all header.
+/// Pushes bytes of any length. If they are too long for `push_bytes`, they become a message whose
+/// header is the whole packet. Without memory for that message, the packet is lost.
 pub(super) fn push_owned<Q: TxQueue>(tx: &mut Q, route: &Q::Route, bytes: &[u8]) {
     if bytes.len() <= MIN_DATAGRAM {
         tx.push_bytes(route, bytes);

@@ -10,8 +10,8 @@ use crate::time::Instant;
 ///
 /// Every chance is drawn separately for every packet, from 0 (never, the default) to 1 (always).
 /// Values outside this range are clamped, and NaN counts as 0. A packet can suffer several faults.
-/// Their decisions are independent: enabling one does not change those of another, except that a
-/// lost packet suffers nothing else.
+/// The decisions are independent: enabling one fault does not change the decisions of another,
+/// except that a lost packet suffers nothing else.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Faults {
     pub(super) drop: f64,
@@ -137,8 +137,8 @@ impl Faults {
         self
     }
 
-    /// Adds an outage. There may be several, and they may overlap. Each costs a comparison per
-    /// packet until the last one has ended.
+    /// Adds an outage. There may be several, and they may overlap. Each outage costs a comparison
+    /// per packet until all outages have ended.
     #[must_use]
     pub fn outage(mut self, outage: Outage) -> Self {
         self.outages.push(outage);
@@ -175,7 +175,8 @@ impl FaultPlan {
         self
     }
 
-    /// Sets the same faults for both directions. Decisions are still independent.
+    /// Sets the same faults for both directions. Each direction still has its
+    /// own decisions.
     #[must_use]
     pub fn both(self, faults: Faults) -> Self {
         self.receiving(faults.clone()).sending(faults)

@@ -1,6 +1,6 @@
 //! A store-load barrier whose cost is paid by the side that goes to sleep.
 //!
-//! A receiver that goes to sleep announces this and then checks for packets once more. A sender
+//! A receiver announces that it goes to sleep, and then checks for packets once more. A sender
 //! publishes a packet and then checks for a sleeper. At least one of them must see the other, so
 //! both need a full barrier between their store and their load. That costs 20 to 30 cycles on every
 //! doorbell, while sleeping is rare. With `membarrier(2)` the sleeper runs the barrier on every
@@ -24,7 +24,7 @@ impl Barrier {
         Self { asymmetric: *ASYMMETRIC.get_or_init(os::register) }
     }
 
-    /// The half of the frequent side, between its store and its load.
+    /// The senders' half, between their store and their load. Frequent, so it must be cheap.
     #[inline]
     pub(super) fn light(self) {
         if self.asymmetric {
@@ -34,7 +34,7 @@ impl Barrier {
         }
     }
 
-    /// The half of the rare side, between its store and its load. A system call, a few
+    /// The sleeper's half, between its store and its load. Rare; costs a system call of a few
     /// microseconds.
     pub(super) fn heavy(self) {
         fence(Ordering::SeqCst);
@@ -60,7 +60,7 @@ mod os {
     }
 
     pub(super) fn run_on_all_cores() {
-        // It worked in `register`. Continuing without it would lose wake-ups.
+        // The call succeeded in `register`. Continuing after a failure would lose wake-ups.
         assert!(
             membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED),
             "membarrier(2) stopped working"
@@ -68,7 +68,7 @@ mod os {
     }
 }
 
-// Without this call, or without a kernel (Miri, loom), both halves are full fences.
+// Without membarrier(2), or without a kernel (Miri, loom), both halves are full fences.
 #[cfg(not(all(target_os = "linux", not(any(miri, loom)))))]
 mod os {
     pub(super) fn register() -> bool {

@@ -52,7 +52,8 @@ const MIN_RTO: Duration = Duration::from_micros(50);
 
 /// Two event loops poll each other's rings in turn, and each handles up to several hundred small
 /// packets between two polls. This delay is processor time, not network queueing. Slowing a session
-/// down because of it would make it fall further behind, because pacing costs processor time, too.
+/// down because of it would make the session fall further behind, because pacing costs processor
+/// time, too.
 const RTT_NOISE: Duration = Duration::from_micros(50);
 
 /// A network inside one process. Clones share the network.
@@ -215,8 +216,8 @@ impl Route for MemRoute {
 
 /// An endpoint's port to a [`MemHub`]. It may move to another thread.
 ///
-/// When it is dropped, its earlier packets still arrive. Later packets to it are counted as dropped
-/// by their senders.
+/// When a transport is dropped, the packets that it has sent still arrive. Packets sent to it later
+/// are lost, and their senders count them in [`TransportStats::tx_dropped`].
 pub struct MemTransport {
     rx: MemRx,
     tx: MemTx,
@@ -270,7 +271,8 @@ impl Transport for MemTransport {
             .ports
             .find(*peer)
             .map_or(self.port.config().datagram(), |peer| self.port.path_datagram(&peer));
-        // Each pair of ports has its own rings, so packets of others do not delay it.
+        // Each pair of ports has its own rings, so packets between other ports do not delay
+        // those of this pair.
         Path { datagram, link: Link::Local }
     }
 

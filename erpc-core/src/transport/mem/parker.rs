@@ -1,4 +1,4 @@
-//! Lets a port's owner sleep, and tells senders whether it does.
+//! Lets a port's owner sleep, and tells senders whether the owner sleeps.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -76,8 +76,8 @@ impl Parker {
         }
         self.state.store(OwnerState::Awake as u8, Ordering::Relaxed);
         drop(guard);
-        // A swap with Acquire, not a store: if it clears a wake, the owner sees everything that the
-        // waker wrote before.
+        // A swap with Acquire, not a store: if the swap clears a wake, the owner sees everything
+        // that the waker wrote before.
         self.woken.swap(false, Ordering::Acquire);
     }
 
@@ -100,7 +100,7 @@ impl Parker {
 
     /// Ends the current or the next [`Parker::park`].
     pub(super) fn wake(&self, barrier: Barrier) {
-        // Only the first caller checks whether the owner sleeps.
+        // Only the caller that sets the flag checks whether the owner sleeps.
         if !self.woken.swap(true, Ordering::Release) {
             self.ring(barrier);
         }

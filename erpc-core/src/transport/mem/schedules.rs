@@ -15,7 +15,7 @@ fn parker() -> (Arc<Parker>, Arc<AtomicU32>) {
     (Arc::new(Parker::new()), Arc::new(AtomicU32::new(0)))
 }
 
-/// Runs `notify` on two threads after each has incremented the count, and parks until both have.
+/// On each of two threads, increments the count and runs `notify`. Parks until the count is 2.
 fn two_notify(notify: fn(&Parker), is_ready: fn(u32) -> bool) {
     let (parker, count) = parker();
     let threads = [(); 2].map(|()| {
@@ -38,7 +38,7 @@ fn two_notify(notify: fn(&Parker), is_ready: fn(u32) -> bool) {
 
 #[test]
 fn every_packet_ends_a_sleep() {
-    // Like packets: the sleeper checks whether there is something new.
+    // The count represents packets: `is_ready` sees whether it has changed.
     loom::model(|| {
         two_notify(|parker| assert!(parker.ring(Barrier::of_process())), |new| new > 0);
     });
@@ -46,7 +46,7 @@ fn every_packet_ends_a_sleep() {
 
 #[test]
 fn every_call_of_a_waker_ends_a_sleep() {
-    // Like wakers: only the parker records the wake.
+    // `is_ready` never sees anything, as with wakers: only the parker records the wake.
     loom::model(|| two_notify(|parker| parker.wake(Barrier::of_process()), |_| false));
 }
 

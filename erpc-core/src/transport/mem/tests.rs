@@ -344,7 +344,7 @@ fn two_threads_exchange_datagrams_of_all_sizes() {
                 answered += 1;
             }
             while sent < TOTAL && sent - answered < 400 {
-                // Mostly small, as in practice; sometimes up to the largest.
+                // Mostly small datagrams, as in practice; sometimes nearly up to the largest.
                 let bound = if random.below(16) == 0 { 4_096 } else { 256 };
                 let len = random.below(bound);
                 tx.push_bytes(&bobs, &datagram(sent, 8 + len as usize));
@@ -437,7 +437,7 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// The same for wakers, which announce work that the port does not know of.
+/// Like `no_wake_up_is_lost`, for wakers: they announce work that the port does not know of.
 #[test]
 fn no_call_of_a_waker_is_lost() {
     let (mut alice, _bob) = two_ports();

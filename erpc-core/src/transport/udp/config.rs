@@ -62,7 +62,8 @@ impl UdpConfig {
     ///
     /// The kernel silently caps this at `net.core.rmem_max` (212,992 on an untuned system) and
     /// doubles the result; [`UdpTransport::recv_buffer`](super::UdpTransport::recv_buffer) returns
-    /// it. It limits how much all peers together may have in flight to this endpoint.
+    /// the effective size, which limits how much all peers together may have in flight to this
+    /// endpoint.
     #[must_use]
     pub fn recv_buffer(mut self, bytes: usize) -> Self {
         self.recv_buffer = bytes;
@@ -70,15 +71,16 @@ impl UdpConfig {
     }
 
     /// Bytes that may wait for the network card, counted like `recv_buffer` and capped at
-    /// `net.core.wmem_max`. Default 4 MiB. If it is too small, bursts to a slow link are dropped
-    /// here.
+    /// `net.core.wmem_max`. Default 4 MiB. If the buffer is too small, this host drops bursts to a
+    /// slow link.
     #[must_use]
     pub fn send_buffer(mut self, bytes: usize) -> Self {
         self.send_buffer = bytes;
         self
     }
 
-    /// Largest datagram to send or accept, in bytes: [`MIN_DATAGRAM`], 1,052, to 65,507.
+    /// Largest datagram to send or accept, in bytes: [`MIN_DATAGRAM`] (1,052) to [`MAX_DATAGRAM`]
+    /// (65,507). Other values are refused with [`UdpError::DatagramSize`].
     ///
     /// Default: the payload that fits the MTU of the bound interface, or 65,507 when bound to all
     /// interfaces. A session uses the smallest of both ends' limits and the path's.
@@ -90,8 +92,9 @@ impl UdpConfig {
 
     /// Whether runs of packets of one length to one peer may pass through the kernel as one unit
     /// (`UDP_SEGMENT`, `UDP_GRO`). Default yes, if the kernel supports it. The packets on the wire
-    /// are the same. The receiver enables it only while runs arrive, so that single packets cost
-    /// nothing extra. Without it, each packet of a run costs as much as a single one.
+    /// are the same. The receiver enables `UDP_GRO` only while runs arrive, so that single
+    /// packets cost nothing extra. Without offload, each packet of a run costs as much as a single
+    /// packet.
     #[must_use]
     pub fn offload(mut self, on: bool) -> Self {
         self.offload = on;

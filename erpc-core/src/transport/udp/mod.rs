@@ -7,7 +7,7 @@
 //!   +-- Poller  ppoll on socket and eventfd              poller.rs
 //! ```
 //!
-//! System calls dominate the cost: this code makes as few as possible, and allocates in none.
+//! System calls dominate the cost, so this code makes as few of them as possible.
 //! Several endpoints can share one port ([`UdpTransport::bind_group`]); the kernel then runs a
 //! small program that selects the endpoint by a packet's first byte.
 

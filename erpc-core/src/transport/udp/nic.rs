@@ -30,7 +30,7 @@ struct LinkSettings {
 
 const _: () = assert!(size_of::<LinkSettings>() == 44);
 
-/// The command from `linux/ethtool.h`. Every kernel answers it, to every user.
+/// The command from `linux/ethtool.h`. Every kernel supports it, for every user.
 const ETHTOOL_GSET: u32 = 1;
 
 impl Nic {
@@ -108,8 +108,8 @@ impl Nic {
 }
 
 /// Converts a driver's speed in megabits per second to bytes per second. Drivers report an unknown
-/// speed as 0 or as all ones, in 16 or in 32 bits; tunnel drivers report 10. No current link is
-/// that slow.
+/// speed as 0 or as all ones, in 16 or in 32 bits; tunnel drivers report 10. Speeds below 100 count
+/// as unknown, because no current link is that slow.
 fn byte_rate(speed: u32) -> Option<u64> {
     let known = (100..u32::MAX).contains(&speed) && speed != u32::from(u16::MAX);
     known.then_some(u64::from(speed) * (1_000_000 / 8))

@@ -71,7 +71,7 @@ impl Paths {
         path
     }
 
-    /// Asks through a temporary connected socket; nothing is sent. Takes about 9 us.
+    /// Asks the kernel through a temporary connected socket; nothing is sent. Takes about 9 us.
     fn find(&mut self, peer: SocketAddr) -> Path {
         let probe = connected(self.local.ip(), peer).ok();
         let mtu = probe.as_ref().and_then(|probe| mtu(probe, peer)).unwrap_or(ETHERNET);
@@ -139,8 +139,8 @@ impl Recent {
     }
 }
 
-/// The rate of the last link asked for; most hosts use only one. Asking takes a lock that is shared
-/// by all network settings of the kernel, and some drivers query their card.
+/// The rate of the last link asked for; most hosts use only one link. Asking takes a lock that is
+/// shared by all network settings of the kernel, and some drivers query their card.
 #[derive(Default)]
 struct Links {
     last: Option<(u32, Instant, Option<u64>)>,

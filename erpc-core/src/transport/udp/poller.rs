@@ -49,7 +49,7 @@ impl Poller {
             PollFd::from_borrowed_fd(socket, PollFlags::IN),
             PollFd::from_borrowed_fd(self.event(), PollFlags::IN),
         ];
-        // A signal may end it early; callers expect that.
+        // A signal may end the poll early; callers expect that.
         let _ = poll(&mut fds, timeout.as_ref());
         let rung = !fds[1].revents().is_empty();
         self.end_sleep(rung);
@@ -60,8 +60,8 @@ impl Poller {
         self.bell.event.as_fd()
     }
 
-    /// Begins a sleep; false if a waker was used since the last one. From here on, wakers write the
-    /// eventfd; an earlier wake is found in the state.
+    /// Begins a sleep: from here on, wakers write the eventfd. Returns false and begins no sleep if
+    /// a waker was used since the last sleep.
     pub(super) fn begin_sleep(&self) -> bool {
         let state = &self.bell.state;
         let slept =

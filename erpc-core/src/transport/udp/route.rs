@@ -114,7 +114,7 @@ impl Route for UdpRoute {
     }
 
     /// The IPv4 address, the first 64 bits of an IPv6 address, or the last 64 bits of a link-local
-    /// one.
+    /// IPv6 address.
     fn host(&self) -> u64 {
         // The second word of a mapped IPv4 address differs from the first word of any IPv6 address
         // in use.

@@ -3,7 +3,8 @@
 //! There are three ways to receive. Which one is cheapest depends on how many packets are queued:
 //!
 //! - One call for one datagram, without ancillary data. This is the cheapest empty poll.
-//! - One call for many datagrams. With a single packet queued it costs half as much again.
+//! - One call for many datagrams. With a single packet queued, this costs 50 % more than the first
+//!   way.
 //! - Runs of packets from one peer, coalesced by the kernel (`UDP_GRO`) into one datagram that
 //!   passes through its stack once. This gives ten times the rate under load, but the packet length
 //!   arrives as ancillary data, which makes every single packet more expensive.
@@ -11,9 +12,9 @@
 //! Marks of congested switches (ECN) are ancillary data, too. An endpoint that enables them cannot
 //! use the cheapest way: a single packet then always costs as much as with coalescing.
 //!
-//! The queue counts its *runs*, the packets between two empty polls, and expects the next run to be
-//! like the last. Coalesced packets are handed out like others, a burst at a time, without further
-//! system calls.
+//! The queue counts the datagrams and packets that arrive between two empty polls, and expects as
+//! many before the next empty poll. Coalesced packets are handed out like others, a burst at a
+//! time, without further system calls.
 
 use std::sync::Arc;
 
@@ -42,9 +43,9 @@ pub struct UdpRx {
     headers: Headers,
     /// Datagrams of the last system call, and how far each was handed out.
     datagrams: [Datagram; MAX_BURST],
-    /// Which of these datagrams were marked.
+    /// Which of `datagrams` have the mark of a congested switch.
     marks: [bool; MAX_BURST],
-    /// Number of these datagrams, and index of the first one that has packets left to hand out.
+    /// Number of `datagrams`, and index of the first one that has packets left to hand out.
     received: usize,
     next: usize,
     /// Whether this burst's system call returned fewer datagrams than requested.
@@ -59,13 +60,14 @@ pub struct UdpRx {
     /// Number of datagrams since the last empty poll, and of packets in them.
     run: u32,
     run_packets: u32,
-    /// Whether to request many datagrams: this or the last run has several.
+    /// Whether to request many datagrams: several have arrived since the last empty poll, or
+    /// between the last two empty polls.
     expect_many: bool,
     /// Whether the kernel coalesces.
     coalescing: bool,
     /// Whether the kernel reports marks.
     ecn: bool,
-    /// Number of consecutive runs with a single packet.
+    /// How often in succession only a single packet arrived between two empty polls.
     singles: u32,
     counters: RxCounters,
 }
@@ -73,9 +75,10 @@ pub struct UdpRx {
 /// The mark of a congested switch (RFC 3168), in the low two bits of the traffic class. Other
 /// values say whether the sender's transport is ECN-capable.
 const CE: u8 = 0b11;
-/// Coalescing starts after a run of this many packets.
+/// Coalescing starts when this many packets have arrived since the last empty poll.
 const COALESCE_FROM: u32 = 4;
-/// Coalescing stops after this many consecutive runs of a single packet.
+/// Coalescing stops when only a single packet arrived between two empty polls, this many times in
+/// succession.
 const SINGLES: u32 = 64;
 
 /// Counters since the queue was created.
@@ -278,7 +281,8 @@ impl UdpRx {
         self.count
     }
 
-    /// Called at an empty poll, which ends a run: decides how to receive the next run.
+    /// Called at an empty poll, if datagrams arrived since the previous one: chooses how to receive
+    /// from now on.
     #[inline]
     fn end_run(&mut self) {
         self.expect_many = self.run > 1;
@@ -290,8 +294,8 @@ impl UdpRx {
     }
 
     /// Stops coalescing, unless packets arrived meanwhile: the kernel reports packet lengths only
-    /// while it coalesces. (A run that another processor is just queuing can slip through. It would
-    /// be taken for one long packet, which the protocol drops.)
+    /// while it coalesces. (A coalesced run that another processor is just queuing can slip
+    /// through. It is treated as one long packet, which the protocol drops.)
     #[cold]
     fn stop_coalescing(&mut self) {
         self.singles = 0;

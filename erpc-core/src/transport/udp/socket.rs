@@ -76,7 +76,7 @@ impl UdpSocket {
             address,
             errno,
         })?;
-        // The kernel caps both at the administrator's limits instead of failing.
+        // The kernel caps both buffers at the administrator's limits instead of failing.
         socket
             .set_recv_buffer_size(config.recv_buffer)
             .map_err(failed("size the receive buffer"))?;
@@ -89,8 +89,7 @@ impl UdpSocket {
         let bound = socket.local_addr().map_err(failed("read the bound address"))?;
         let address = bound.as_socket().unwrap_or(address);
         let mut socket = Self { socket, family, address, recv_buffer, offload: false };
-        // UDP_SEGMENT exists since Linux 4.18, UDP_GRO since 5.0; a kernel with the second has the
-        // first.
+        // UDP_SEGMENT exists since Linux 4.18, UDP_GRO since 5.0; a kernel with UDP_GRO has both.
         socket.offload = config.offload && socket.coalesce(true) && socket.coalesce(false);
         Ok(socket)
     }
@@ -132,8 +131,8 @@ impl UdpSocket {
     /// received packets; both, or neither.
     pub(super) fn enable_ecn(&self) -> Result<(), Errno> {
         const CAPABLE: i32 = 0b10;
-        // IPv6 first. Mapped addresses, possible only on the unspecified address, use the IPv4
-        // options.
+        // The IPv6 options come first. Mapped addresses, possible only on the unspecified address,
+        // use the IPv4 options.
         let options = [
             (libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1),
             (libc::SOL_IPV6, libc::IPV6_TCLASS, CAPABLE),

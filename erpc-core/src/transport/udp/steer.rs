@@ -1,12 +1,12 @@
 //! Several sockets on one port, and the program with which the kernel selects one for each packet.
 //!
-//! No foreign socket can join a group unnoticed while it is created: the first socket binds its
+//! While a group is created, no foreign socket can join it unnoticed: the first socket binds its
 //! port exclusively, which fails if the port is in use, and only then allows sharing. After that,
 //! sockets *of the same user* that set `SO_REUSEPORT` could still join; Linux cannot close a group.
 //! A second erpc group never joins, because its first socket binds exclusively.
 //!
-//! When a socket closes, the kernel moves the last one into its place. Groups are therefore closed
-//! as a whole.
+//! When a socket of a group closes, the kernel gives its number to the group's last socket. Groups
+//! are therefore closed as a whole.
 
 use libc::sock_filter;
 use rustix::io::Errno;
@@ -22,8 +22,8 @@ pub(super) const MAX_GROUP: usize = 256;
 /// Opens `members` sockets on `config`'s address; true if they share the port. Member `i` then
 /// receives the packets whose first byte is `i`; see [`program`].
 ///
-/// If the kernel refuses to steer, each member has its own port: the first the requested one, the
-/// others any.
+/// If the kernel refuses to steer, each member has its own port: the first member has the
+/// requested port, the others have any port.
 pub(super) fn bind_group(
     config: &UdpConfig,
     members: usize,
@@ -70,7 +70,7 @@ const KIND_AND_PACKET: u32 = 0x1cff_ffff;
 const HELLO: u32 = (Kind::Control as u32) << 26 | 0x0001_0000;
 
 /// The member that `packet` names, `None` if any member may receive it. Equals the result of
-/// [`program`].
+/// [`program`], except for packets too short to have a kind.
 #[inline]
 pub(super) fn member_of(packet: &[u8]) -> Option<u8> {
     let kind_and_packet = match packet.get(KIND_AT..).and_then(|tail| tail.first_chunk()) {
@@ -84,7 +84,7 @@ pub(super) fn member_of(packet: &[u8]) -> Option<u8> {
 /// socket. For a number without a socket, the kernel chooses by its hash of the addresses.
 ///
 /// ```text
-///   if kind == Control and packet == HELLO: return none      a new client: spread
+///   if kind == Control and packet number == 1: return none   a new client: spread
 ///   return payload[0]                                        ConnectionId's steering byte
 /// ```
 ///

@@ -3,8 +3,8 @@
 //! A network card's driver coalesces packets of one flow without looking at their first byte. So a
 //! run from a client that sends to several members arrives as a whole at the member of its first
 //! packet. That member puts the packets of the other members into their inboxes. Senders of this
-//! transport never mix members in a run, so this is rare. Without it, such packets would be lost
-//! each time.
+//! transport never mix members in a run, so this is rare. Without the inboxes, such packets would
+//! be lost each time.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,8 @@ use super::route::{Name, UdpRoute};
 use super::steer;
 use crate::transport::{MAX_BURST, RxPacket, Waker};
 
-/// Capacity of an inbox, in bytes. When it is full, strays are dropped, as by a full socket.
+/// Capacity of an inbox, in bytes. When an inbox is full, strays are dropped, as by a full
+/// socket.
 const INBOX_BYTES: usize = 256 * 1_024;
 
 /// The inboxes of a group.
@@ -82,7 +83,7 @@ impl Member {
         &self.inboxes.0[usize::from(self.index)]
     }
 
-    /// The other member that `packet` names, `None` if it is for this one.
+    /// The other member that `packet` names, `None` if this member may keep the packet.
     #[inline]
     pub(super) fn stray(&self, packet: &[u8]) -> Option<u8> {
         steer::member_of(packet)

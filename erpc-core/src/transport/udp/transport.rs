@@ -38,8 +38,9 @@ const RTT_NOISE: Duration = Duration::from_micros(200);
 /// An endpoint on a kernel UDP socket.
 ///
 /// # Cost
-/// Receive buffers reserve 2 MiB of address space; only pages that datagrams reach use memory.
-/// After construction, only [`Transport::path`] allocates.
+/// Receive buffers reserve up to 2 MiB of address space; only pages that datagrams reach use
+/// memory. After construction, only [`Transport::path`] allocates. In a group, packets that the
+/// kernel delivers to the wrong member also allocate.
 pub struct UdpTransport {
     pub(super) rx: UdpRx,
     tx: UdpTx,
@@ -146,8 +147,8 @@ impl UdpTransport {
     }
 }
 
-/// The part of a receive buffer of `effective` bytes that senders can rely on: the kernel frees
-/// memory of packets that were read in portions of up to a quarter of the buffer.
+/// The part of a receive buffer of `effective` bytes that senders can rely on. The kernel frees
+/// the memory of packets after they were read, but in portions of up to a quarter of the buffer.
 fn usable(effective: usize) -> u32 {
     u32::try_from(effective - effective / 4).unwrap_or(u32::MAX)
 }

@@ -20,7 +20,7 @@ use crate::transport::{MAX_BURST, MIN_DATAGRAM, TxPacket, TxQueue};
 use crate::wire::checksum::TRAILER_LEN;
 
 /// Longest packet that is copied, in bytes. Copying and holding cost the same at 4,000 bytes;
-/// below, copying keeps a burst together in the cache.
+/// below that length, copying keeps a burst together in the cache.
 pub(super) const COPY_LIMIT: usize = 2_048;
 /// Size of the staging area in bytes: a whole burst fits.
 const STAGING: usize = MAX_BURST * COPY_LIMIT;
@@ -214,7 +214,7 @@ impl UdpTx {
                     self.counters.dropped += (self.count - packet) as u64;
                     return;
                 }
-                // The error may concern the run, not its packets: from here on, send them one by
+                // The error may concern the run, not its packets: send all remaining packets one by
                 // one.
                 Err(errno) if self.batch.packets[at] > 1 => {
                     // A network card without checksum offload gives this error for every run.

@@ -1,4 +1,4 @@
-//! Ends of streams by other causes: the endpoint's end, a deadline, a message that is too large.
+//! Streams that end with their endpoint or at a deadline, and messages that are too large.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -93,7 +93,7 @@ fn a_waker_may_drop_the_other_half_of_its_stream() {
     let waker = Waker::from(Arc::new(Bomb));
     assert!(pin!(numbers.next()).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(waker);
-    // A second reader replaces the first one's waker, which is dropped.
+    // This poll replaces the waker of the first poll, which is dropped.
     assert!(poll(pin!(numbers.next())).is_pending());
     assert_eq!(bed.wait(numbers.next()), Ok(None));
 }
@@ -110,7 +110,7 @@ fn a_batch_of_small_messages_stays_within_the_limit_of_the_server() {
     let bed = StreamBed::with(EndpointConfig::new(), limited());
     let session = bed.session();
     for round in 0..2 {
-        // First on a session that is being opened, then on an open one.
+        // The first round opens a session for the stream, the second round reuses the session.
         let sum = bed.wait(async {
             let upload = session.client_streaming(&SUM);
             for _ in 0..100 {
@@ -149,7 +149,7 @@ fn a_message_above_the_limit_of_the_server_is_refused_and_the_stream_continues()
         panic!("{refused:?}");
     };
     assert!(size > LIMIT as usize && limit < LIMIT as usize);
-    // A message of exactly the reported limit.
+    // A message of exactly the reported limit is accepted.
     let largest = filled(1, limit - (size - LIMIT as usize));
     let sum = bed.wait(async {
         let upload = session.client_streaming(&SUM);

@@ -137,7 +137,8 @@ fn a_reader_that_does_not_read_stops_the_writer() {
     let sent = || bed.streams.sent.load(Ordering::SeqCst);
     bed.until("the handler starts", || sent() > 0);
     bed.run_for(Duration::from_millis(300));
-    // Three full batches at the client, and one that fills at the server.
+    // The unread messages are three full batches at the client, and one batch that fills at the
+    // server.
     let stalled = sent();
     assert!((60..=4 * 34).contains(&stalled), "{stalled} messages without a reader");
     bed.run_for(Duration::from_millis(100));
@@ -170,7 +171,8 @@ fn a_handler_that_does_not_read_stops_the_client() {
             bed.turn();
         }
     }
-    // The batch of OPEN, two pushes, and one batch that fills.
+    // The unread messages are the batch of OPEN, two pushes, and one batch that fills at the
+    // client.
     assert!((64..=4 * 34).contains(&sent), "{sent} messages without a reader");
     bed.streams.go.store(true, Ordering::SeqCst);
     assert_eq!(bed.wait(upload.finish()), Ok(number(sent)));
@@ -287,7 +289,7 @@ fn messages_larger_than_their_method_allows_are_refused() {
         );
         out.send(filled(1, 20)).await.unwrap();
         assert_eq!(doubles.next().await, Ok(Some(filled(2, 20))), "the stream continues");
-        // The server does not know the client's own limit.
+        // The server does not know the limit that the client has set for responses, and exceeds it.
         out.send(filled(1, 80)).await.unwrap();
         let lost = Err(CallError::ResponseLost(Cause::Malformed));
         assert_eq!(doubles.next().await, lost);
@@ -310,7 +312,7 @@ fn a_stream_on_a_channel_waits_for_a_server() {
     bed.wait(upload.send(number(20))).unwrap();
     assert_eq!(bed.wait(upload.finish()), Ok(number(20)));
     let sessions = || bed.client().stats().unwrap().client_sessions;
-    // One for calls, two for the streams that ran at the same time.
+    // One session is for calls, two are for the streams that ran at the same time.
     assert_eq!(sessions(), 3);
     drop(channel);
     bed.until("the channel's sessions end with it", || sessions() == 0);

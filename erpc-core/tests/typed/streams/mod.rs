@@ -17,7 +17,7 @@ use erpc_core::status::Status;
 use crate::support::{Math, Number, number};
 use crate::test_bed::TestBed;
 
-/// Sends the numbers from 0 up to the request's value, each with the request's ballast.
+/// Sends the numbers from 0 to the request's value, exclusive, each with the request's ballast.
 const COUNT: Method<Number, Number> = Method::new("test.Streams/Count");
 /// Counts like [`COUNT`], but the server's limit for a message is 50 bytes.
 const TIGHT: Method<Number, Number> = Method::new("test.Streams/Tight");

@@ -1,7 +1,7 @@
 //! Calls that end before their answer arrives: cancelled, or past their deadline.
 //!
-//! The caller learns of it immediately, and gets its request back. The client does not know how far
-//! the request has got, before the server says so. Until then the slot is in *quarantine*.
+//! The caller learns of the end immediately, and gets its request back. The client does not know
+//! how far the request has got until the server answers. Until then the slot is in *quarantine*.
 //!
 //! ```text
 //! waits for a slot          ->  gone
@@ -26,7 +26,7 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::{CANCEL, Header, Kind};
 
 impl<R: Route> OpenSession<R> {
-    /// Ends the call in a slot with this token, if there is one.
+    /// Ends the call in a slot with this token. Returns whether there was such a call.
     pub(in crate::protocol::client) fn cancel<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -153,7 +153,8 @@ impl<R: Route> OpenSession<R> {
         Ok(Event::None)
     }
 
-    /// A slot is empty: its reservation may serve other calls, and the next queued call gets it.
+    /// A slot is empty: its reservation may serve other calls, and the next queued call gets the
+    /// slot.
     pub(super) fn vacate<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

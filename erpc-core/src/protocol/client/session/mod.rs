@@ -45,9 +45,9 @@ use crate::transport::{Link, Route, TxQueue};
 use crate::wire::control::Control;
 use crate::wire::{ConnectionId, Flags, Header, ReplyInfo, Stamp};
 
-/// In ns. A timer may still be armed for an earlier, longer pause. The longest is the longest
-/// timeout with its jitter, plus the longest handler time of a method, plus the longest wait for
-/// another call's retransmission to be answered.
+/// The longest pause of a timer, in ns, for the check of invariants: a timer may still be armed for
+/// an earlier, longer pause. This is the longest timeout with its jitter, plus the longest handler
+/// time of a method, plus the longest wait for another call's retransmission to be answered.
 const LONGEST_PAUSE: u64 = MAX_RTO + MAX_RTO / 4 + 2 * MAX_RTO;
 
 /// Bytes on the wire besides a datagram: Ethernet, IPv4 and UDP headers and the frame's checksum.
@@ -66,7 +66,8 @@ pub(super) struct OpenSession<R> {
     common: Common<R>,
     /// The server's id for the session.
     remote: ConnectionId,
-    /// `trailer` applies to every packet, `large` to new calls: they are cut into large packets.
+    /// `trailer` applies to every packet, `large` only to new calls: whether they are cut into
+    /// large packets.
     flags: Flags,
     /// How new calls are cut.
     cut: Cut,
@@ -78,7 +79,7 @@ pub(super) struct OpenSession<R> {
     free: SlotSet,
     credits: Credits,
     credit_limit: CreditLimit,
-    /// Of this endpoint's link, in bytes per second; `None` if unknown.
+    /// Rate of this endpoint's link, in bytes per second; `None` if unknown.
     line_rate: Option<u64>,
     pacer: Pacer,
     rtt: RttEstimator,
@@ -86,7 +87,7 @@ pub(super) struct OpenSession<R> {
     notable: ReplyInfo,
     liveness: Liveness,
     kept: KeptResponses,
-    /// In the peer's list of sessions to check when its probe is answered.
+    /// Whether the session is in the peer's list of sessions with overdue calls.
     overdue: bool,
     slots: Slots<Slot>,
     retransmissions: Retransmissions,
@@ -221,16 +222,16 @@ impl<R: Route> OpenSession<R> {
         same.then_some(at)
     }
 
-    /// Whether the call behind a place in a line still waits there.
+    /// Whether the call that has this place in a line still waits for `lack`.
     pub(super) fn waits(&self, waiter: Waiter, lack: Blocked) -> bool {
         let call = self.slot_of(waiter).and_then(|at| self.slots[at].call());
         call.is_some_and(|call| call.waiting() == Some(lack))
     }
 
     /// A packet was answered after `trip` ns. The server says that it processed the packet for
-    /// `served` ns of that. The packet and its answer may also have waited up to `waited` ns for
-    /// an event loop. The RTO estimate excludes `served`. Congestion control gets the sum of both
-    /// as an upper bound: none of that time is certainly the network's.
+    /// `served` ns of that. The packet and its answer may also have waited up to `waited` ns for an
+    /// event loop. The RTO estimate excludes `served`. Congestion control gets `served + waited` as
+    /// an upper bound of the time that was not the network's.
     #[inline(always)]
     fn measured<X>(
         &mut self,
@@ -322,7 +323,7 @@ impl<R: Route> OpenSession<R> {
         self.credits.set_limit(self.credit_limit.get().min(self.pacer.window()));
     }
 
-    /// As [`Self::set_credits`]; calls that wait for a credit may get one.
+    /// As [`Self::set_credits`]; calls that wait for a credit may get one at the end of the burst.
     fn limit_credits(&mut self, lines: &mut Lines<R>) {
         self.set_credits();
         lines.feed_later(self.index(), &self.credits);

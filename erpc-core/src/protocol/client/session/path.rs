@@ -13,7 +13,8 @@ use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::control::Control;
 
-/// Upper limit for the doublings of the pause between two tries. Each unanswered try doubles it.
+/// Upper limit for the doublings of the pause between two tries. Each unanswered try doubles the
+/// pause.
 const MOST_DOUBLINGS: u8 = 6;
 
 impl<R: Route> OpenSession<R> {
@@ -143,7 +144,8 @@ impl<R: Route> OpenSession<R> {
                 }
             }
             PathStep::Resized(max_datagram) => {
-                // Since the `Resize` was sent, messages have been cut into small packets.
+                // Since the `Resize` was sent, messages have been cut into small packets, so
+                // `other_cut` is the one for large packets.
                 *self.other_cut = self.cut.for_datagram(max_datagram, self.eager);
                 self.cut_into(turn, true);
             }
@@ -171,8 +173,8 @@ impl<R: Route> OpenSession<R> {
         self.limit_pace(turn);
     }
 
-    /// The path drops large packets, or has another size of them: calls that were cut into large
-    /// packets start again, in small ones.
+    /// The path drops large packets, or their size changes: calls that were cut into large packets
+    /// start again, in small ones.
     fn cut_calls_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

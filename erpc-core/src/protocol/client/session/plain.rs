@@ -2,9 +2,9 @@
 //! call waiting.
 //!
 //! Each function either does what the general path in `send` and `response` does, or changes
-//! nothing and leaves the packet to the general path. It saves the checks for everything that is
-//! not the case. One difference: only the first answer of a burst is noted for `Probing`, unless
-//! calls of the session are overdue.
+//! nothing and leaves the packet to the general path. The fast path saves the checks for everything
+//! that is not the common case. One difference: only the first answer of a burst is noted for
+//! `Probing`, unless calls of the session are overdue.
 
 use super::OpenSession;
 use crate::mutants::mutant;
@@ -20,7 +20,7 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::{Header, Kind, PacketNumber, ReplyInfo};
 
 impl<R: Route> OpenSession<R> {
-    /// Sends a request of one packet if no condition prevents it; otherwise hands it back.
+    /// Sends a request of one packet if this is the common case; otherwise hands the call back.
     #[inline(always)]
     pub(in crate::protocol::client) fn plain_call<X: TxQueue<Route = R>>(
         &mut self,

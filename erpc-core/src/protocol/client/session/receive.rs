@@ -48,7 +48,8 @@ impl<R: Route> OpenSession<R> {
             return self.on_quarantined(turn, lines, header, body);
         };
         if header.flags.large() != call.is_large() {
-            // The packet counts packets of another size: the call was cut again since.
+            // The header's packet number counts packets of another size: the call was cut again
+            // since.
             return Err(DropReason::Duplicate);
         }
         match header.kind {
@@ -81,8 +82,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The server has every request packet before the expected one. With a gap, it dropped a later
-    /// one.
+    /// The server has every request packet before the expected one. If the header reports a gap,
+    /// the server has dropped a packet after the expected one.
     fn on_credit_return<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -110,7 +111,8 @@ impl<R: Route> OpenSession<R> {
             self.echo_answered(turn, lines, trip);
             let waited = turn.queue_wait.absence.saturating_add(processing);
             if gap && is_last_sent {
-                // The packet that revealed the gap may be the last one, of any size.
+                // The packet that revealed the gap may be the last packet, of any size, so
+                // congestion control does not get its round trip.
                 self.rtt.sample(trip);
             } else {
                 self.measured_call(turn, lines, trip, waited, (true, is_large));
@@ -134,8 +136,9 @@ impl<R: Route> OpenSession<R> {
             }
             call.acknowledge(expected, turn.now, &self.cut.charges, &mut flow);
         }
-        // The first packet has no stamp. Either copy may be answered, and the other packets in
-        // flight may be late or lost. The next packet has a stamp, so its answer decides.
+        // The first packet has no stamp, so the answer may be to either copy of it, and the other
+        // packets in flight may be late or lost. Send the next packet again: its answer echoes a
+        // stamp, and so shows whether the other packets were lost.
         let asks = stalled && echo == Stamp::NONE && call.has_unacknowledged();
         if probed && !asks {
             let probes = call.recovery_mut().decide();
@@ -167,7 +170,8 @@ impl<R: Route> OpenSession<R> {
         Ok(())
     }
 
-    /// The server is executing: all request packets are answered, the response will be announced.
+    /// The server is executing the request: it has all request packets, and will announce the
+    /// response.
     fn on_accepted<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -195,7 +199,7 @@ impl<R: Route> OpenSession<R> {
             method: call.method(),
             nanos: header.reply_info().processing_nanos(),
             runs_on: true,
-            // For a probe, no later packet was answered.
+            // The client sends a probe only if no later packet was answered.
             overtaken: probes == 0,
             probes_unanswered: false,
         };

@@ -78,8 +78,8 @@ impl<R: Route> OpenSession<R> {
             method: call.method(),
             nanos: served,
             runs_on: false,
-            // A probe is sent if nothing later was answered; other copies are sent if a later call
-            // was.
+            // The client sends a probe if no later call was answered, and other copies only if a
+            // later call was answered.
             overtaken: accepted
                 || was_there && !recovery.is_undecided()
                 || !ambiguous && lines.probing(self.peer).is_passed(sent_at),
@@ -309,7 +309,7 @@ impl<R: Route> OpenSession<R> {
     }
 
     /// Ends the call in a slot with this result. If the server keeps the response (`is_kept`), the
-    /// client owes it a `Done`.
+    /// client owes the server a `Done`.
     fn reply<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

@@ -77,8 +77,9 @@ impl<R: Route> OpenSession<R> {
         if call.waiting().is_some() || call.next_to_send().is_none() {
             return;
         }
-        // The call may have waited in a line for long. Between two departures of a slow session,
-        // nothing is in flight either, so congestion control does not start again here.
+        // The call may have waited in a line for so long that the session falls back to its initial
+        // credits. Congestion control does not start again here, because a slow session has nothing
+        // in flight between two departures either.
         if self.credits.taken() == 0 && self.credit_limit.begin(turn.now) {
             self.set_credits();
             self.limit_pace(turn);
@@ -131,7 +132,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Sends a request packet again. It uses the reservation of the copy that is in flight.
+    /// Sends a request packet again. The packet uses the reservation of the copy that is in flight.
     pub(super) fn send_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -176,7 +177,7 @@ impl<R: Route> OpenSession<R> {
         ShortPacket::new(&Header { connection, kind, packet, request, aux, size, flags }, &[])
     }
 
-    /// Asks again for the next response packet. It uses the reservation of the packet in flight.
+    /// Asks again for the next response packet. The packet uses the reservation of the first copy.
     pub(super) fn ask_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -194,9 +195,9 @@ impl<R: Route> OpenSession<R> {
 
     /// Asks for as many response packets as there is capacity for.
     ///
-    /// To send few requests for response, it waits while more packets are in flight than it could
-    /// ask for now, unless it can ask for all the rest. One request for response then covers half a
-    /// window, or [`MOST_PULLED`] packets.
+    /// To send few requests for response, a session without pacing waits while more packets are in
+    /// flight than it could ask for now, unless it can ask for all the rest. One request for
+    /// response then covers half a window, or [`MOST_PULLED`] packets.
     pub(super) fn pull<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -278,8 +279,8 @@ impl<R: Route> OpenSession<R> {
     }
 
     /// What a call has to wait for because other calls already wait for it, even if there is
-    /// capacity. Otherwise new calls could starve them. A call at the head of a line does not wait
-    /// behind that line.
+    /// capacity. Otherwise new calls could starve the waiting calls. A call at the head of a line
+    /// does not wait behind that line.
     #[inline]
     fn line_ahead(&self, lines: &Lines<R>, at_head: Option<Blocked>) -> Option<Blocked> {
         if self.pacer.is_awaited() && at_head != Some(Blocked::Pace) {
@@ -318,7 +319,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Ends the waiting of the call in a slot, if it waits: it was answered or ends.
+    /// The call in a slot does not wait any more, because it was answered or ends. Does nothing if
+    /// the call did not wait.
     pub(super) fn stop_waiting(&mut self, lines: &mut Lines<R>, at: SlotIndex) {
         self.credits.leave(at);
         self.pacer.leave(at);

@@ -162,7 +162,8 @@ impl<R: Route> OpenSession<R> {
             + if answered { self.liveness.interval(config) } else { config.ping_again() }
     }
 
-    /// Whether the server's processing time in `info` is recorded. `has_slow`: it has slow methods.
+    /// Whether the server's processing time in `info` is recorded. `has_slow`: the server has slow
+    /// methods.
     #[inline(always)]
     pub(super) fn is_notable(&self, info: ReplyInfo, has_slow: bool) -> bool {
         info.took_longer_than(self.notable) | has_slow
@@ -173,9 +174,11 @@ impl<R: Route> OpenSession<R> {
         lines.record_method(self.peer, now, told, self.rtt.floor());
     }
 
-    /// The first packet of a call was answered; such an answer carries no stamp. If the packet was
-    /// sent once, the answer confirms all that was sent before it. Otherwise it may answer the
-    /// first copy, which the server may have had the whole time.
+    /// The first packet of a call was answered; such an answer carries no stamp. If the request has
+    /// only this packet and the client sent it once, the answer confirms all that was sent before
+    /// it. After a timeout, the answer may be to the first copy, which the server may have had the
+    /// whole time. Otherwise the answer shows nothing: the client does not know when it sent the
+    /// answered packet.
     pub(super) fn first_packet_answered<X>(
         &self,
         turn: &Turn<'_, X>,
@@ -199,7 +202,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The probe of the session's peer was answered: checks the calls that wait for that.
+    /// An answer of the peer may pass the session's overdue calls, or ends the wait for a probe:
+    /// the session's timer checks these calls now.
     pub(in crate::protocol::client) fn rouse<X>(&mut self, turn: &mut Turn<'_, X>) {
         self.overdue = false;
         self.arm(turn, turn.now);
@@ -252,7 +256,8 @@ impl<R: Route> OpenSession<R> {
         }
         let slot = &mut self.slots[at];
         // The packets in flight may be lost, or may wait in the queue of a server that was not
-        // scheduled. They keep their reservation until an answer comes; one packet asks for it.
+        // scheduled. They keep their reservation until an answer comes; one packet asks for that
+        // answer.
         let Some(call) = slot.call_mut() else {
             self.send_cancel(turn, at);
             return suspicion;
@@ -281,8 +286,8 @@ impl<R: Route> OpenSession<R> {
         suspicion
     }
 
-    /// Tells the server which kept responses it may drop: after a timeout without a new request in
-    /// their slots, and again one ping interval later, in case that `Done` was lost.
+    /// Tells the server which kept responses it may drop: after at most one timeout without a new
+    /// request in their slots, and again one ping interval later, in case that `Done` was lost.
     fn send_done<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         if mutant!(DoneForgotten) {
             return;

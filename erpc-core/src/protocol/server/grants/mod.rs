@@ -17,11 +17,12 @@ use crate::wire::ReplyInfo;
 /// a socket, so they divide the socket's share. Every reply carries the window. When a window
 /// shrinks, clients that know a larger one get a ping with the new one.
 ///
-/// A socket becomes busy when it sends [`SAMPLE`] packets twice within [`BUSY_WITHIN`], and quiet
-/// again [`QUIET_AFTER`] the last sample. A socket that becomes busy gets its share as soon as the
-/// server has told the others their smaller shares, at the latest [`EPOCH`] later. The server tells
-/// a socket that it has become quiet; the shares of the others grow one sweep later. All of this
-/// happens at the end of a burst: while no client sends, no client needs a larger share.
+/// A socket becomes busy if two samples, of [`SAMPLE`] packets each, lie within [`BUSY_WITHIN`]. It
+/// becomes quiet again if [`QUIET_AFTER`] passes without a sample. If other shares must shrink, the
+/// server first tells their sockets, and the busy socket gets its share one [`EPOCH`] later;
+/// otherwise it gets its share immediately. The server tells a socket that it has become quiet; the
+/// shares of the others grow one sweep later. All of this happens at the end of a burst: while no
+/// client sends, no client needs a larger share.
 pub(super) struct Grants<R> {
     shares: Shares,
     by_route: HashMap<R, SocketIndex, KeyedHasher>,
@@ -99,7 +100,8 @@ const QUIET_AFTER: u64 = 1_000_000_000;
 /// nanoseconds.
 const EPOCH: u64 = 1_000_000;
 
-/// Up to this number of endpoints per socket, pings to all of them cost little.
+/// Up to this number of endpoints per socket, pings to all of them cost little, so their shares
+/// grow without hysteresis.
 const FEW_ENDPOINTS: usize = 4;
 
 impl<R: Route> Grants<R> {
@@ -235,7 +237,7 @@ impl<R: Route> Grants<R> {
         self.divide(false);
     }
 
-    /// A session of the socket has sent [`SAMPLE`] packets, or has announced that it will.
+    /// A session of the socket has sent [`SAMPLE`] packets, or has begun a request of that many.
     #[cold]
     pub(super) fn sample(&mut self, now: Instant, index: SocketIndex) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -301,8 +303,8 @@ impl<R: Route> Grants<R> {
         self.schedule(now);
     }
 
-    /// Turns busy sockets quiet that have sent no samples lately. The next sweep divides their
-    /// shares among the others: by then they know their smaller windows.
+    /// Makes busy sockets quiet that have had no sample for [`QUIET_AFTER`]. The next sweep divides
+    /// their shares among the others: by then the quiet sockets know their smaller windows.
     fn sweep(&mut self, now: Instant) {
         let mut at = 0;
         while let Some(&index) = self.busy.get(at) {

@@ -15,7 +15,8 @@ use crate::wire::{ConnectionId, ReplyInfo};
 /// forged source addresses from causing a flood.
 const MOVED_PAUSE: u64 = 1_000_000;
 
-/// Replaces the random half of a client's id. Not 0, which is the generation of endpoint ids.
+/// Replaces the random half of the client's id in a `Moved`. Not 0, which is the generation of
+/// endpoint ids.
 const UNTOLD: u32 = 1;
 
 /// Whether a session stays open after a control message or a timer.
@@ -33,7 +34,7 @@ impl<R: Route> ServerSession<R> {
 
     /// Tells the client that the session is open, and that it may use `share` units of the receive
     /// queue. Answers the `Open` with this nonce. A padded `Open`, of `proof` bytes, gets an answer
-    /// of the same length, up to the agreed datagram size; for others `proof` is 0.
+    /// of the same length, up to the agreed datagram size. Without padding, `proof` is 0.
     pub(in crate::protocol::server) fn send_opened<X: TxQueue<Route = R>>(
         &self,
         turn: &mut Turn<'_, X>,
@@ -109,15 +110,16 @@ impl<R: Route> ServerSession<R> {
                 Ok(ControlEffect::Ends)
             }
             Control::Reset { unknown } if unknown == self.remote => Ok(ControlEffect::Ends),
-            // A correct client sends no `Closed` to an open session: it answers the `Close` of a
-            // shutdown, which has removed the session.
+            // A correct client sends no `Closed` to an open session. `Closed` answers the `Close`
+            // of a shutdown, and the shutdown has removed the session.
             _ => Err(DropReason::Handshake),
         }
     }
 
     /// The client has measured the path: `max_datagram` bytes are the new size of large packets.
-    /// The client has no request in large packets at this time. Only a late duplicate may arrive
-    /// while it has one; the `epoch` of a duplicate is not new, so it changes nothing.
+    /// A client sends a `Resize` while it has no request in large packets. Only a late duplicate of
+    /// the `Resize` may arrive while the client has such a request. The `epoch` of a duplicate is
+    /// not new, so the duplicate changes nothing.
     fn resize(&mut self, epoch: u32, max_datagram: u32) -> Result<(), DropReason> {
         let ahead = epoch.wrapping_sub(self.epoch).cast_signed();
         let fits = (MIN_DATAGRAM as u32..=self.agreed.max_datagram).contains(&max_datagram);
@@ -131,8 +133,8 @@ impl<R: Route> ServerSession<R> {
         Ok(())
     }
 
-    /// A packet to the session has come from another address. Tells that address so, at most once
-    /// per [`MOVED_PAUSE`].
+    /// A packet to the session has come from another address. Sends a `Moved` to that address, at
+    /// most once per [`MOVED_PAUSE`] and only if the packet has the session's whole id.
     pub(in crate::protocol::server) fn tell_moved<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

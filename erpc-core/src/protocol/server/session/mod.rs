@@ -106,8 +106,8 @@ impl<R: Route> ServerSession<R> {
         self.socket
     }
 
-    /// Counts a packet of the client. True for one in [`SAMPLE`]: it counts as a sample of the
-    /// socket's use.
+    /// Counts a packet of the client. True for one packet in [`SAMPLE`], which counts as a sample
+    /// of the socket's use.
     #[inline(always)]
     pub(super) fn is_sample(&mut self) -> bool {
         self.until_sample -= 1;

@@ -16,8 +16,8 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::{Header, ReplyInfo, RequestNumber};
 
 impl<R: Route> ServerSession<R> {
-    /// Receives a new request of one packet. `None` if it is not the common case. Also returns the
-    /// slot's last response buffer.
+    /// Receives a new request of one packet. Returns its handle, and the slot's last response
+    /// buffer. `None` if the packet is not the common case.
     #[inline(always)]
     pub(in crate::protocol::server) fn plain_request<X>(
         &mut self,
@@ -47,8 +47,8 @@ impl<R: Route> ServerSession<R> {
         Some((self.id.request(header.request), buffer))
     }
 
-    /// Sends a response of one packet and keeps it. `Err` hands the message back if it is not the
-    /// common case.
+    /// Sends a response of one packet and keeps it. If the response is not the common case, `Err`
+    /// returns the message.
     #[inline(always)]
     pub(in crate::protocol::server) fn plain_respond<X: TxQueue<Route = R>>(
         &mut self,

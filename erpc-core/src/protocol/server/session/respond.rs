@@ -12,7 +12,7 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::{ReplyInfo, RequestNumber, encode_status};
 
 impl<R: Route> ServerSession<R> {
-    /// The execution of a request; `None` if the handler does not have it any more.
+    /// The execution of a request; `None` if the request is not executing.
     pub(in crate::protocol::server) fn execution(
         &self,
         request: RequestNumber,

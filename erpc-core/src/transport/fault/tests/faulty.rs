@@ -16,7 +16,7 @@ struct Pair {
 }
 
 const SHORT: usize = 64;
-/// Too long for `push_bytes`: a packet in another message's msgbuf.
+/// Length of a packet that is too long for `push_bytes`, and is sent from a msgbuf.
 const LONG: usize = 3_000;
 
 impl Pair {
@@ -27,7 +27,7 @@ impl Pair {
         Self { sender: port(), receiver: port() }
     }
 
-    /// Sends a packet, in either form.
+    /// Sends a packet: a short one with `push_bytes`, a long one from a msgbuf.
     fn send(&mut self, bytes: &[u8]) {
         let to = self.receiver.local_route();
         let (_, tx) = self.sender.split();
@@ -154,7 +154,8 @@ fn late_packets_arrive_when_they_are_due_and_not_earlier() {
             .map(|_| injector.judge(Instant::ZERO, SHORT).copies().map(|copy| copy.delay).collect())
             .collect();
         let mut pair = Pair::new(plan);
-        // The delay counts from the last reading of the clock, which is no earlier than this.
+        // A delay counts from the transport's last reading of its clock. Except for the first
+        // packet sent, whose reading was in `Pair::new`, that is no earlier than this.
         let began = clock::now();
         for number in 0..100 {
             pair.send(&packet(number, SHORT));
@@ -169,8 +170,8 @@ fn late_packets_arrive_when_they_are_due_and_not_earlier() {
                 arrivals[number as usize].push(clock::now() - began);
                 order.push(number);
             }
-            // As an event loop does. Only late packets are in flight: without them, this would
-            // sleep for a minute.
+            // Waits as an event loop does. Only held-back packets are in flight. If they did not
+            // end the wait, it would last for a minute.
             if order.len() < wanted {
                 let sleeper = if is_sending { &mut pair.sender } else { &mut pair.receiver };
                 sleeper.wait(Some(Duration::from_secs(60)));
@@ -198,7 +199,7 @@ fn a_wait_without_limit_ends_when_a_late_packet_is_due() {
     let late = Faults::none().reorder(1.0, millis(20));
     let mut pair = Pair::new(FaultPlan::new(6).both(late));
     let (send, woken) = std::sync::mpsc::channel();
-    // On its own thread, which the test can abandon if it sleeps forever.
+    // The transports run on their own thread, which the test can abandon if it sleeps forever.
     std::thread::spawn(move || {
         pair.send(&packet(1, LONG));
         // First the sender holds the packet back, then the receiver.

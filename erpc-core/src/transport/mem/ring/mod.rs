@@ -11,7 +11,8 @@
 //!
 //! The word of a slot is its flag. The consumer polls the word of the next slot; the datagram has
 //! arrived when the word carries the position that the consumer expects (FastForward, PPoPP'08). So
-//! a small datagram, its length and its flag are one cache line, and the two sides share no index.
+//! a datagram of up to 56 bytes, its length and its flag are in one cache line, and the two sides
+//! share no index.
 //! Only a producer that has used all slots reads how far the consumer is. Datagrams that do not fit
 //! a small slot lie in a second array, which keeps the small slots dense. Both strides are an odd
 //! number of cache lines, so that slots spread over all sets of the caches.
@@ -37,7 +38,7 @@ const WORD: usize = size_of::<u64>();
 /// Longest datagram that fits a small slot, in bytes.
 const INLINE: usize = SMALL - WORD;
 
-/// Keeps the data that one side writes out of the other side's cache lines. Two lines, because of
+/// Keeps the data that each side writes in separate cache lines. Aligned to two lines, because of
 /// adjacent-line prefetchers.
 #[repr(align(128))]
 struct Padded<T>(T);
@@ -55,7 +56,7 @@ struct Ring {
     released: Padded<AtomicU32>,
     /// Written by the producer.
     counts: Padded<Counts>,
-    /// Loom needs its own atomics for the words, and a witness for the datagrams' bytes, which it
+    /// Loom needs its own atomics for the words, and a witness for the datagrams' bytes, which loom
     /// does not observe.
     #[cfg(loom)]
     watched: Box<[(AtomicU64, Witness)]>,
@@ -70,7 +71,8 @@ struct Counts {
 
 // SAFETY: the ring owns its memory. There is one `Producer` and one `Consumer`, and they never
 // access the bytes of a slot concurrently: the producer writes them after the consumer has released
-// the slot and before it publishes the slot's word, and the consumer reads them only in between.
+// the slot and before it publishes the slot's word, and the consumer reads them only after the word
+// is published and before it releases the slot.
 unsafe impl Send for Ring {}
 // SAFETY: as above; all other fields are constant or atomic.
 unsafe impl Sync for Ring {}
@@ -175,9 +177,9 @@ impl Cursor {
         self.index = if self.index + 1 == slots { 0 } else { self.index + 1 };
     }
 
-    /// The value of the slot's word when the datagram of this position has arrived. At position 0
-    /// it differs from the 0 of fresh memory; when `position + 1` wraps to 0, no slot is fresh any
-    /// more.
+    /// The value of the slot's word when the datagram of this position has arrived. The value of
+    /// position 0 differs from the 0 of fresh memory. When `position + 1` wraps to 0, no slot is
+    /// fresh any more.
     #[inline]
     fn word(self, len: usize) -> u64 {
         u64::from(self.position.wrapping_add(1)) << 32 | len as u64
@@ -195,7 +197,7 @@ impl Cursor {
 pub(super) enum Refused {
     /// All slots are in use.
     Full,
-    /// The datagram is longer than a slot.
+    /// The datagram is longer than the ring's `max_datagram`.
     TooLong,
 }
 
@@ -239,10 +241,10 @@ impl Producer {
         })
     }
 
-    /// The same for a datagram in three pieces.
+    /// Like [`Producer::stage`], for a datagram in three pieces.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// As [`Producer::stage`].
     #[inline]
     pub(super) fn stage_three(&mut self, pieces: [&[u8]; 3]) -> Result<u32, Refused> {
         let [head, middle, tail] = pieces;
@@ -453,7 +455,7 @@ impl Consumer {
         }
     }
 
-    /// Tells loom that the holder of a loan may have read it until now.
+    /// Tells loom that the holder of a loan may have read the datagram until now.
     #[cfg(loom)]
     fn read_to_the_end(&self) {
         let slots = self.ring.slots;

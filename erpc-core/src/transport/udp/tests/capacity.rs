@@ -89,7 +89,8 @@ fn a_window_kept_full_while_the_receiver_reads_loses_nothing() {
         let (window, message) = (window(&receiver, len), message(len));
         stage(&mut sender, &to, &message, window);
         sender.split().1.flush();
-        // Each packet read is a credit for the next one; the kernel frees its memory later.
+        // Each packet read is a credit to send one more, although the kernel frees the memory of
+        // the read packet later.
         let (mut read, total) = (0, 3 * window);
         let mut credit = 0;
         while read < total {

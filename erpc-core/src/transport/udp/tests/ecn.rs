@@ -9,8 +9,8 @@ use super::*;
 use crate::transport::fault::{FaultPlan, Faults, Faulty};
 use crate::wire::Kind;
 
-/// Traffic classes: the sender is not ECN-capable; it is, by either of two values; a switch has
-/// marked the packet.
+/// The ECN bits of a traffic class. They say that the sender is not ECN-capable, that it is
+/// ECN-capable (two values), or that a switch has marked the packet.
 const NOT_CAPABLE: u8 = 0b00;
 const CAPABLE: u8 = 0b10;
 const CAPABLE_TOO: u8 = 0b01;
@@ -128,7 +128,7 @@ fn marks_are_reported_only_when_enabled() {
     let client = Sender::new(V4, &server);
     client.send(MARKED, &[MARKED]);
     assert_eq!(marks(&mut server, 1), [(MARKED, false)]);
-    // Packets that are already queued when marks are enabled have theirs.
+    // A packet that is already queued when marks are enabled is reported with its mark.
     client.send(MARKED, &[MARKED]);
     assert_eq!(server.enable_ecn(), Ok(()));
     assert_eq!(marks(&mut server, 1), [(MARKED, true)]);
@@ -185,7 +185,7 @@ fn options_refused_in_part_are_all_reset() {
     sys::set_option(receiver.as_fd(), libc::SOL_IP, libc::IP_RECVTOS, 1).unwrap();
     let mut client = open(V4);
     let (class, tell) = (libc::IP_TOS, libc::IP_RECVTOS);
-    // An IPv4 socket has no IPv6 options.
+    // The last option is refused, because an IPv4 socket has no IPv6 options.
     let half = [
         (libc::SOL_IP, class, i32::from(CAPABLE)),
         (libc::SOL_IP, tell, 1),

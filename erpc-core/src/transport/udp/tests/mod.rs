@@ -237,7 +237,7 @@ fn a_packet_ends_a_sleep() {
     let (mut client, mut server) = (open(V4), open(V4));
     let to = server.local_route();
     let (send_woken, woken) = std::sync::mpsc::channel();
-    // A thread that the test can abandon if it sleeps forever.
+    // The receiver sleeps on its own thread, which the test can abandon if it sleeps forever.
     std::thread::spawn(move || {
         server.wait(None);
         send_woken.send(server.split().0.burst())
