@@ -13,12 +13,13 @@ pub struct CallMix {
     pub cancel_percent: u32,
 }
 
-/// The longest deadline or time to a cancellation, in ns, as a power of two: about a second.
+/// The longest deadline or time to a cancellation is 2^(`LONGEST_WAIT` - 1) ns, about half a
+/// second.
 const LONGEST_WAIT: u64 = 30;
 
 impl CallMix {
-    /// Time after which a caller stops waiting, in ns. All orders of magnitude are equally likely,
-    /// and 0 occurs.
+    /// Time after which a caller stops waiting, in ns. The upper bound of the random time is a
+    /// power of two from 1 us to half a second, each equally likely. A time of 0 occurs, too.
     pub(crate) fn wait(random: &mut Random) -> u64 {
         let order = random.below(LONGEST_WAIT - 9);
         if order == 0 { 0 } else { random.below(1 << (9 + order)) + 1 }

@@ -2,8 +2,8 @@
 //!
 //! The simulator's [world](crate::world), the [lab](crate::lab) and the bench of
 //! [hostile](crate::hostile) peers define what an endpoint does in its turn and what events mean.
-//! This module alone decides the order: turns that are due now come first, then the network, then
-//! events.
+//! This module alone decides the order of steps at the same time: turns that are due come first,
+//! then the network, then events.
 
 use std::collections::VecDeque;
 
@@ -20,8 +20,8 @@ pub(crate) enum Step<E> {
     Arrival(Packet),
     /// An event of the simulation.
     Event(E),
-    /// A packet moved inside the network, or an endpoint's turn was put off. The caller does
-    /// nothing.
+    /// A packet moved inside the network, or an alarm found that its endpoint's turn is not due
+    /// now. The caller does nothing.
     Nothing,
 }
 
@@ -38,8 +38,9 @@ struct LoopTimes {
     busy_until: Instant,
     /// The time of the next planned turn.
     turn_at: Option<Instant>,
-    /// The earliest scheduled alarm. It may come before `turn_at`: most turns come before the timer
-    /// that they were planned for, and one event per plan would be too many.
+    /// The earliest scheduled alarm. It may come before `turn_at`, and is then scheduled again.
+    /// Plans change often, because most turns are caused by a packet before the planned time, and
+    /// one event per plan would be too many.
     alarm_at: Option<Instant>,
 }
 
@@ -109,7 +110,7 @@ impl<E> Driver<E> {
         self.schedule(self.now.plus_nanos(nanos), event);
     }
 
-    /// The next step. None if it comes after `until`.
+    /// The next step. `None` if there is no step until `until`.
     pub(crate) fn step(&mut self, until: Instant) -> Option<Step<E>> {
         if let Some(endpoint) = self.ready.pop_front() {
             return Some(self.turn(endpoint));

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Feature {
-    /// Single packets are lost, up to 30 % in each direction.
+    /// Single packets are lost: each endpoint loses up to 30 % of them in each direction.
     Loss,
     /// Packets are lost in bursts.
     Bursts,
@@ -24,15 +24,16 @@ pub enum Feature {
     Extension,
     /// Hosts are cut off, for shorter and longer than the liveness timeout.
     Partitions,
-    /// The same in one direction.
+    /// Hosts are cut off in one direction: they either receive or send nothing.
     OneWay,
-    /// The path carries only smaller packets than before, or than its ends announce.
+    /// The path carries only packets that are smaller than before, or smaller than the two ends
+    /// announce.
     MtuShrink,
     /// Links stop, one by one, and work again later, in any order.
     Links,
     /// Hosts die with their endpoints and restart at the same addresses.
     Crashes,
-    /// Recorded packets are replayed, including packets of an earlier life.
+    /// Recorded packets are replayed, including packets from before an endpoint's restart.
     Replay,
     /// Attackers send packets with forged source addresses.
     Spoofing,
@@ -54,7 +55,7 @@ pub enum Feature {
     Checksums,
     /// Messages begin with extensions.
     Metadata,
-    /// Calls have deadlines, from a microsecond to a second.
+    /// Calls have deadlines, from 0 to half a second.
     Deadlines,
     /// Callers cancel calls.
     Cancels,
@@ -62,12 +63,12 @@ pub enum Feature {
     /// pause, leave and fail.
     Streams,
     /// Endpoints have congestion controllers of all kinds, and configured link rates below the real
-    /// ones. Some endpoints pace every packet.
+    /// rates. Some endpoints pace every packet.
     Pacing,
     /// Loops pause for up to 40 ms, some of them most of the time, while packets wait.
     Absence,
-    /// Servers have few sessions. They reserve some for hosts with few sessions, or limit the
-    /// sessions per host.
+    /// Servers accept few sessions. They reserve some of these for hosts with few sessions, or
+    /// limit the sessions per host.
     Limits,
 }
 

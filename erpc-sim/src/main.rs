@@ -45,8 +45,8 @@ struct Mutants {
     /// Only these bugs, by name.
     #[arg(long, value_delimiter = ',')]
     bugs: Vec<String>,
-    /// How often to catch each bug, every time within `--seeds` seeds of the last catch. More than
-    /// 1 prints the median and the most seeds.
+    /// How often to catch each bug. Each catch may take at most `--seeds` seeds after the catch
+    /// before. With more than 1, prints the median and the largest number of seeds per catch.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     catches: u64,
     /// Threads. By default the number of processors.
@@ -82,7 +82,7 @@ struct Run {
     /// Prints every packet of a single seed.
     #[arg(long)]
     packets: bool,
-    /// Prints how often faults acted, and with up to 20 seeds the outcome of each.
+    /// Prints how often faults acted and, if there are at most 20 seeds, the outcome of each seed.
     #[arg(long)]
     verbose: bool,
 }

@@ -46,8 +46,8 @@ pub struct Ground {
     pub threads: usize,
 }
 
-/// Plants the bugs in `which`, one at a time, and runs seeds with each. Calls `each` with every
-/// result.
+/// Plants the bugs with the indices `which`, one at a time, and runs seeds with each. Skips indices
+/// without a bug. Calls `each` with every result.
 #[must_use]
 pub fn hunt(
     which: impl Iterator<Item = usize>,

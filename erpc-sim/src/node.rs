@@ -1,4 +1,5 @@
-//! An endpoint in the world: its lives, its interface, its clock.
+//! An endpoint in the world: its lives, its interface, its clock. A life is the time from a start
+//! of the endpoint to its death.
 
 use std::rc::Rc;
 use std::sync::Arc;

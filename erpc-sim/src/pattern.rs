@@ -40,8 +40,8 @@ pub(crate) fn call(request: &[u8]) -> Option<u32> {
     request.first_chunk().map(|number| u32::from_le_bytes(*number))
 }
 
-/// The key of the response to a request with key `request` and length `len`. A hash, because key
-/// and length determine the request.
+/// The key of the response to a request with key `request` and length `len`. It is a hash of both,
+/// because only both together determine the request.
 #[must_use]
 pub(crate) fn answer(request: u64, len: usize) -> u64 {
     mix(request ^ mix(len as u64))

@@ -15,7 +15,7 @@ pub(crate) struct ProbeBudget {
 impl ProbeBudget {
     /// Notes a turn in which `received` packets were received. `peers` is the number of peers of
     /// the endpoint's calls. Returns an error if there were too many probes. Each probe doubles the
-    /// timeout of the next one to the same peer, from `min_rto` ns up to the maximum RTO.
+    /// timeout of the next probe to the same peer, from `min_rto` ns up to the maximum RTO.
     pub(crate) fn check(
         &mut self,
         now: Instant,

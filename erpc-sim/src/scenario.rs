@@ -18,11 +18,13 @@ pub enum Scenario {
     /// A few hosts without faults.
     Calm,
     /// Clients that send much to one server: most over paths of microseconds, one over a path of
-    /// milliseconds. No faults.
+    /// milliseconds, and one over a path that loses 8 % of the client's packets. No other
+    /// faults.
     Path,
 }
 
-/// Hosts of [`Scenario::Path`]: a server, a client that may be far from it, and near clients.
+/// Hosts of [`Scenario::Path`]: a server, a far client, near clients, and a client that loses
+/// packets.
 pub(crate) const PATH_HOSTS: u32 = 8;
 
 /// A link without long queues.
@@ -89,8 +91,8 @@ impl Scenario {
         if features.has(Feature::Replay) && !spares && random.percent(60) {
             features = features.with(Feature::Churn).with(Feature::Crashes);
         }
-        // Handlers that outlive their clients find most there too. In long sessions, clients learn
-        // which methods are slow.
+        // Slow handlers may outlive clients that crash or are cut off. In long sessions, clients
+        // have the time to learn which methods are slow.
         let vanish = features.has_any(&[Feature::Crashes, Feature::Partitions]);
         if (vanish || spares) && random.percent(50) {
             features = features.with(Feature::SlowHandlers);

@@ -29,7 +29,7 @@ pub fn shrink(seed: u64, scenario: Option<Scenario>, cut: &Cut, violation: Viola
     )
 }
 
-/// The same, with functions that draw a plan and run it.
+/// As [`shrink`], with functions that draw a plan and run it.
 fn shrink_by(
     draw: impl Fn(&Cut) -> Plan,
     fails: impl Fn(&Plan) -> Option<Violation>,
@@ -93,7 +93,7 @@ pub fn command(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> String {
     let mut command = format!("cargo run --release -p erpc-sim -- run --seeds 1 --from {seed}");
     #[cfg(erpc_mutants)]
     if let Some(bug) = crate::mutants::chosen() {
-        // The build of `.ci/mutants`.
+        // These variables select the build that `.ci/mutants` makes.
         command = format!(
             "RUSTFLAGS='--cfg erpc_mutants' CARGO_TARGET_DIR=target/mutants {command} --bug {bug:?}"
         );

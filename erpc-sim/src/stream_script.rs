@@ -51,7 +51,8 @@ enum Lengths {
     Below(u32),
     /// Of every order of magnitude, up to this length.
     Any(u32),
-    /// Slightly below this length, such that two items fill a batch, or do not fit one.
+    /// Up to 23 bytes below this length. If the length is half a batch, two items fill a batch, or
+    /// do not fit into one batch.
     Near(u32),
 }
 

@@ -18,8 +18,9 @@ pub(crate) struct TimeoutBudget {
 
 impl TimeoutBudget {
     /// Notes a turn in which `received` packets were received. Returns an error if there were too
-    /// many timeouts. Every timeout doubles the next one, up to the maximum RTO, which bounds the
-    /// timeouts of a call. An executing call is also probed every `probes_every` ns.
+    /// many timeouts. Every timeout of a call doubles the call's next timeout, up to the maximum
+    /// RTO. This bounds the timeouts of a call. An executing call is also probed every
+    /// `probes_every` ns.
     pub(crate) fn check(
         &mut self,
         now: Instant,

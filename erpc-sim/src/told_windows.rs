@@ -27,7 +27,8 @@ impl ToldWindows {
         }
         let told = match craft::read_control(bytes) {
             Some((_, Control::Opened { parameters, .. })) => {
-                // A repeated `Opened` does not count: its session may already hold the room.
+                // A repeated `Opened` does not count, because it gives the client no further
+                // session.
                 let is_first = self.opened.insert((to, connection.to_u64()));
                 self.last_opened = is_first.then_some(to);
                 ReplyInfo::new(0, parameters.window)

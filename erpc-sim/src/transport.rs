@@ -64,7 +64,7 @@ impl Nic {
 
 /// The most buffers that an interface keeps for reuse.
 const MOST_SPARE: usize = 64;
-/// One in this many lent packets is overwritten whole.
+/// When the next burst begins, one in this many lent packets is overwritten as a whole.
 const POISONED_ONE_IN: u32 = 64;
 /// One in this many packets that the device reads late is compared with its state when pushed.
 const COMPARED_ONE_IN: u32 = 16;
@@ -334,7 +334,7 @@ struct Held {
     msgbuf: MsgBuf,
     /// Offset in the message of the data that this packet carries.
     offset: usize,
-    /// When the device has read the packet. Not set before the doorbell has rung.
+    /// When the device has read the packet. [`Instant::NEVER`] until the doorbell has rung.
     read_at: Instant,
     /// Length and checksum of the data when it was pushed, if this packet is compared.
     was: Option<(usize, [u8; TRAILER_LEN])>,
@@ -354,8 +354,9 @@ impl Held {
 ///
 /// Bytes are copied when a packet is pushed: by the rules of [`TxQueue`] they do not change before
 /// the device reads them. Three checks enforce those rules. The reference in `held` makes an early
-/// write to a msgbuf panic. A second push of the same data is misuse, because its header is written
-/// too early. The data of some packets is compared when the device has read it.
+/// write to a msgbuf panic. A second push of the same data is misuse, because it overwrites the
+/// header that the device may still read. The data of some packets is compared when the device has
+/// read it.
 pub struct SimTx {
     port: Rc<Port>,
     held: Vec<Held>,

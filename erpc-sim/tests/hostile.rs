@@ -65,7 +65,7 @@ struct Allowed {
 
 /// For attackers that are not admitted, or whose packets are not answered.
 const NOTHING: Allowed = Allowed { memory: 0, answers: 0 };
-/// For attackers that may get one packet for each of their own.
+/// For attackers that may get one packet for each packet that they send.
 const ANSWERS: Allowed = Allowed { memory: 0, answers: 1 };
 
 /// Returns the limits that an attack has exceeded, with the values.
@@ -102,7 +102,8 @@ fn assert_unaffected(reports: &(AttackReport, AttackReport), allowed: Allowed) {
     assert_unaffected_but_for_pings(reports, allowed, 0);
 }
 
-/// The same, if `pings` clients may learn in one turn that their windows have shrunk.
+/// As [`assert_unaffected`], if `pings` clients may learn in one turn that their windows have
+/// shrunk.
 #[track_caller]
 fn assert_unaffected_but_for_pings(
     reports: &(AttackReport, AttackReport),
@@ -112,15 +113,15 @@ fn assert_unaffected_but_for_pings(
     let mut effects = effects(reports, allowed);
     let most = reports.0.most_sent_in_a_turn + BURST + pings;
     effects.retain(|(what, is)| *what != "a long turn" || *is > most);
-    // A ping per client each time the number of clients doubles.
+    // The server sends each client a ping each time the number of clients doubles.
     let sent = |report: &AttackReport| report.stats.transport.tx_packets;
     let answers = sent(&reports.0) + allowed.answers * reports.1.attack_packets + 2 * pings;
     effects.retain(|(what, is)| *what != "answers" || *is > answers);
     assert!(effects.is_empty(), "{effects:?}: without {:?} with {:?}", reports.0, reports.1);
 }
 
-/// Checks that the server keeps no state for unvalidated addresses, and sends none of them more
-/// bytes than it received from it.
+/// Checks that the server keeps no state for unvalidated addresses, and sends no more bytes to such
+/// an address than it received from there.
 #[track_caller]
 fn assert_no_state((calm, attacked): &(AttackReport, AttackReport)) {
     assert_eq!(attacked.most_sessions, calm.most_sessions);
@@ -175,7 +176,7 @@ fn a_server_withstands_a_million_guesses_per_second_at_connection_ids() {
 fn sessions_survive_a_million_off_path_resets_per_second() {
     let bench = Bench::default();
     let resets = Spoof::Resets { client: bench.client(0) };
-    // Half of them go to the client. The report panics if it lost its session.
+    // Half of the packets go to the client. The report panics if the client lost its session.
     let reports = compare(&bench, &mut Spoofer::new(VICTIM, resets, pace(MILLION), 5));
     assert_no_state(&reports);
     assert_unaffected(&reports, ANSWERS);
@@ -294,8 +295,8 @@ fn copies_of_answered_requests_bring_few_repeated_responses() {
         assert_unaffected(&reports, Allowed { memory, answers: 1 });
         let again = |report: &AttackReport| report.stats.protocol.repeated_responses;
         let again = again(&reports.1) - again(&reports.0);
-        // Once per slot and quarter of the timeout. In addition, the packets that requests for
-        // response may bring again per slot, in total and with each timeout.
+        // Per slot, the server repeats a response once per quarter of the timeout. In addition,
+        // requests for response may bring packets again: some in total, and 8 with each timeout.
         let (rounds, timeouts) = (37_000_000 / (MIN_RTO / 4) + 2, 37_000_000 / MIN_RTO + 1);
         let pulled = if packets > 1 { u64::from(packets) * 9 + 64 + 8 * timeouts } else { 0 };
         let most = SLOTS as u64 * (rounds + pulled);
@@ -303,8 +304,8 @@ fn copies_of_answered_requests_bring_few_repeated_responses() {
     }
 }
 
-/// 247 sessions that stay, each from a different socket. With 9 honest clients, every further
-/// session makes 257 sockets.
+/// 248 sessions, each from a different socket. With the 9 honest clients, 247 of them make 256
+/// sockets, and the last one makes 257.
 fn crowd(bench: &Bench, attack: ClientAttack) -> MaliciousClient {
     one_socket(bench, attack).from_many_ports()
 }
@@ -321,7 +322,7 @@ fn a_server_withstands_one_socket_with_sessions_of_248_endpoints() {
         let reports = compare(&bench, &mut one_socket(&bench, attack));
         assert_unaffected_but_for_pings(&reports, ANSWERS, 248);
     }
-    // The same, while the socket sends requests in all of them.
+    // The same number of sessions, while the socket sends requests in all of them.
     let attack = ClientAttack::Overrun { packets: 1 };
     let reports = compare(&bench, &mut one_socket(&bench, attack));
     let memory = 248 * SLOTS * 1_600;
@@ -337,7 +338,8 @@ fn a_server_withstands_a_thousand_idle_sockets_of_one_host() {
         .from_many_ports();
     let reports = compare(&bench, &mut attacker);
     assert_eq!(attacker.open_sessions(), 1_000);
-    // While shares are equal, all clients learn of smaller ones.
+    // While the shares are equal, a further client makes all shares smaller, and the server tells
+    // all clients.
     assert_unaffected_but_for_pings(&reports, ANSWERS, 64);
 }
 
@@ -507,7 +509,8 @@ fn assert_shows(reports: &(AttackReport, AttackReport), allowed: Allowed, expect
 
 #[test]
 fn the_bench_detects_an_attack_on_the_processor() {
-    // One packet in and one out for each `Hello`, without a pause.
+    // Each `Hello` costs a packet in and a packet out. At this rate, these packets alone take 90 %
+    // of the processor's time.
     let per_second = 1_000_000_000 / PACKET_NANOS / 2 * 9 / 10;
     let flood = || Spoofer::new(VICTIM, Spoof::Hellos, pace(per_second), 5);
     let bench = Bench::default();
@@ -527,7 +530,7 @@ fn the_bench_detects_excess_answers_memory_and_long_turns() {
     assert_shows(&compare(&bench, &mut hellos), NOTHING, &["answers", "processor"]);
     let declared = ClientAttack::DeclaredSizes { allowed: 1 << 20 };
     assert_shows(&attack(declared, MILLION / 3), ANSWERS, &["memory"]);
-    // Many clients narrow the windows, and all of them learn that in one turn.
+    // Many clients make all windows smaller, and the server tells all clients in one turn.
     let reports = compare(&bench, &mut crowd(&bench, ClientAttack::Sessions));
     assert_shows(&reports, ANSWERS, &["a long turn"]);
     // Many clients use up all memory, too.

@@ -63,8 +63,8 @@ fn without_control_a_path_of_any_length_reaches_the_limit_of_link_and_memory() {
     }
 }
 
-/// 50 ms at 1 Gb/s with 16 MiB of memory, and 1 ms at 10 Gb/s with 8 MiB. With at most 32 credits
-/// they would carry 7 and 270 Mb/s.
+/// A path of 50 ms at 1 Gb/s with 16 MiB of memory, and a path of 1 ms at 10 Gb/s with 8 MiB. With
+/// at most 32 credits they would carry 5 and 260 Mb/s.
 #[test]
 fn credits_grow_with_the_path_up_to_the_receivers_memory() {
     for (micros, gbps, mebibytes, at_least) in [(50_000, 1, 16, 0.8), (1_000, 10, 8, 5.0)] {
@@ -206,7 +206,7 @@ fn the_goodput_recovers_within_10_ms_after_a_stall_of_50_ms() {
 
 #[test]
 fn pauses_of_a_loop_do_not_slow_timely_down() {
-    // Pauses from a tenth of a round trip to a thousand round trips.
+    // Pauses from two round trips to 800 round trips.
     for (one_in, longest_nanos) in [(50, 20_000), (500, 200_000), (2_000, 2_000_000)] {
         let run = |control| {
             let loop_pauses = Some(LoopPauses { one_in, longest_nanos });

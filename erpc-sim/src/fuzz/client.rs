@@ -47,7 +47,7 @@ pub fn hostile_client(data: &[u8]) {
 /// A request that the handler has not answered yet.
 struct Waiting {
     handle: RequestHandle,
-    /// Kept until the answer, as a worker thread would.
+    /// The request's body, if the handler keeps it until the answer, as a worker thread does.
     body: Option<MsgBuf>,
     buffer: Option<ResponseBuffer>,
 }
@@ -73,7 +73,7 @@ impl Side for HostileClients {
     const AT_ONCE: usize = harness::BURST;
     const SENDERS: &'static [SimRoute] = &[LIARS[0], LIARS[1], STRANGER];
     const ANSWERS: usize = CREDITS as usize;
-    /// An answer, and a smaller window for all clients.
+    /// The answer to the new client, and a packet to each session with its smaller window.
     const ROUTED: usize = 1 + MAX_SESSIONS;
     /// One ping for each session.
     const EXPIRED: usize = MAX_SESSIONS;
@@ -316,7 +316,7 @@ impl Harness<HostileClients> {
         self.side.waiting.push_back(Waiting { handle, body, buffer });
     }
 
-    /// The handler answers a waiting request, or one that it has answered before.
+    /// The handler answers a waiting request, or answers any earlier request, perhaps once more.
     fn answer(&mut self, input: &mut Input<'_>) {
         let how = input.u8();
         let before = self.out.load().0;

@@ -7,8 +7,11 @@ use super::steps::{
     AGAIN, ANY, CHANGED, CONTROL, CRAFTED, NEXT, OLDER, PASS, RAW, TURN, WHOLE, slot,
 };
 
-/// A name, and the steps after one byte that selects the endpoint's setup: 1 for a device that
-/// reads msgbufs late; each side defines the other bits. Bytes after a step are 0 for true values.
+/// The name of a conversation, and its steps. A step is the byte that selects the action, followed
+/// by the bytes that the action reads. Of these, a byte of 0 usually means the true value.
+///
+/// Before the steps of clients and servers, one byte selects the setup. Bit 0: the device reads
+/// msgbufs late. Each side defines the other bits. Streams have no setup.
 pub(super) type Conversation = (&'static str, &'static [&'static [u8]]);
 
 pub(super) const CLIENTS: [Conversation; 18] = [
@@ -378,8 +381,9 @@ const SLOW_CLIENT: &[&[u8]] = &[
     &[TURN],
 ];
 
-/// A call of a stream: the method, the operation, bytes that are 0 for true values, the number of
-/// items, and their lengths.
+/// The bytes of a `CALL`: the method, the operation, stream and batch number (0 for the true
+/// values), the number of items if the operation has items, the announced number (0 for the true
+/// value), and the lengths of the items in units of 41 bytes.
 const STREAM_ECHO: &[&[u8]] = &[
     &[s::CALL, 0, 0, 0, 0, 2, 0, 1, 9],
     &[s::TURN, s::TURN, s::TURN],
@@ -410,7 +414,7 @@ const STREAM_HOLD: &[&[u8]] = &[
     &[s::CALL, 2, 3, 0, 0, 0],
 ];
 
-/// Pushes with gaps between them, for future and past streams.
+/// Pushes with gaps between their batch numbers, and pushes for future and past streams.
 const STREAM_OUT_OF_ORDER: &[&[u8]] = &[
     &[s::CALL, 0, 0, 0, 0, 0, 0],
     &[s::CALL, 0, 1, 0, 200, 1, 0, 3],
@@ -539,7 +543,7 @@ mod tests {
     use crate::fuzz::server::HostileServers;
 
     /// Checks that every step reads exactly its own bytes. A step that reads fewer has found no
-    /// session or packet to use; a step that reads more uses bytes of the next one.
+    /// session or packet to use; a step that reads more uses bytes of the next step.
     fn assert_steps_are_read_as_written<S: Side>((name, steps): Conversation) {
         const NEXT_STEPS: [u8; 16] = [TURN; 16];
         let mut harness = Harness::<S>::new(seed_of(&steps.concat()), steps[0][0]);

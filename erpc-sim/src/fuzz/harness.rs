@@ -21,7 +21,7 @@ use super::{MAX_MESSAGE, MEMORY, capabilities, is_pattern, pattern, seed_of};
 use crate::SimRoute;
 use crate::hostile::craft::{Craft, PARAMETERS};
 
-/// A peer that keeps to the rules. It must not be affected.
+/// The address of a peer that keeps to the rules. The attackers must not affect its calls.
 pub(super) const HONEST: SimRoute = SimRoute::new(2, 2);
 
 pub(super) const CREDITS: u16 = 8;
@@ -33,8 +33,9 @@ const MAX_STEPS: usize = 256;
 /// The number of sessions that an attacker uses at a time; one bit of a step selects one.
 const KNOWN: usize = 2;
 
-/// Pauses in ns: almost none, less than a tick, a few ticks, a retransmission timeout, a ping
-/// interval, a liveness timeout, an hour.
+/// Pauses in ns: almost none, less than a tick of the timing wheel, a few ticks, a retransmission
+/// timeout, a fraction of the ping interval, slightly more than the ping interval, slightly more
+/// than the liveness timeout, an hour.
 const PAUSES: [u64; 8] =
     [1, 1_000, 100_000, 6_000_000, 100_000_000, 1_600_000_000, 4_000_000_000, 3_600_000_000_000];
 
@@ -42,14 +43,14 @@ const PAUSES: [u64; 8] =
 pub(super) trait Side: Sized {
     /// The kinds of packets that carry messages, the usual one first.
     const MESSAGES: &'static [Kind];
-    /// The value of `aux` in these packets.
+    /// The value of `aux` in packets that carry messages.
     const AUX: u32;
     /// Lengths of messages in bytes: empty, small, exactly one packet, slightly more, several
     /// packets, the largest, too large.
     const SIZES: &'static [u32];
     /// The distance of request numbers from one message of a slot to the next.
     const STRIDE: u32;
-    /// Packets of a whole message that arrive in one turn.
+    /// The most packets of a whole message that arrive in one turn.
     const AT_ONCE: usize;
     /// Other source addresses besides the address of the session.
     const SENDERS: &'static [SimRoute];
@@ -78,7 +79,7 @@ pub(super) trait Side: Sized {
     /// Handles the event that a packet from `from` caused.
     fn heard(harness: &mut Harness<Self>, from: SimRoute, event: Event<'_, SimRoute>);
 
-    /// A turn ends. The endpoint sent `last` packets for it.
+    /// A turn ends. The endpoint sent `last` packets in its end-of-burst step.
     fn turn_ends(harness: &mut Harness<Self>, last: usize);
 
     /// Reads the packets that the endpoint has sent, and answers as the honest peer.
@@ -90,7 +91,7 @@ pub(super) trait Side: Sized {
     /// Checks at the end that an honest peer is served.
     fn honest_call(harness: &mut Harness<Self>);
 
-    /// The endpoint has shut down. Frees everything of it that the side holds.
+    /// The endpoint has shut down. Frees the endpoint's msgbufs that the side holds.
     fn gone(harness: &mut Harness<Self>);
 }
 
@@ -162,7 +163,7 @@ pub(super) struct Harness<S> {
     /// The attacker's sessions, the newest one first.
     pub(super) sessions: Vec<AttackerSession>,
     pub(super) mutator: PacketMutator,
-    /// The next packet to the endpoint, or the last one.
+    /// The packet that is sent to the endpoint next. Afterwards the buffer is reused.
     pub(super) packet: Vec<u8>,
     /// Packets since the last end of a turn.
     pub(super) burst: usize,
@@ -211,7 +212,7 @@ impl<S: Side> Harness<S> {
         harness
     }
 
-    /// Executes one step. [`steps`] defines its first byte.
+    /// Executes one step. [`steps`] defines the meaning of the step's first byte.
     pub(super) fn step(&mut self, input: &mut Input<'_>) {
         let op = input.u8();
         let place = Place { session: usize::from(op >> 7), slot: usize::from(op >> 4 & 7) };
@@ -353,7 +354,7 @@ impl<S: Side> Harness<S> {
         self.end_turn();
     }
 
-    /// Sends a packet of a session from its address or, rarely, from another one.
+    /// Sends a packet of a session from the session's address or, rarely, from another address.
     pub(super) fn send(&mut self, place: Place, craft: Craft, body: &[u8], input: &mut Input<'_>) {
         self.packet.clear();
         craft.append(body, &mut self.packet);

@@ -45,8 +45,9 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("hostile_streams", hostile_streams),
 ];
 
-/// The largest message of the stateful targets, in bytes: larger than the first buffer of an
-/// incoming message, so that buffers grow, and not larger, so that an execution is cheap.
+/// The largest message of the stateful targets, in bytes. It is larger than the first buffer of an
+/// incoming message, so that buffers grow. It is not larger than necessary, so that an execution is
+/// cheap.
 const MAX_MESSAGE: usize = 40_000;
 
 /// Memory limit of the endpoint under test, in bytes. It is low, so that memory runs out.

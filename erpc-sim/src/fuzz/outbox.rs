@@ -46,7 +46,7 @@ impl Outbox {
         self.packets.clear();
     }
 
-    /// A turn ends.
+    /// A turn ends. A device that is not slow has read all msgbufs by now.
     pub(super) fn doorbell_rings(&mut self) {
         if !self.is_slow {
             self.held.clear();

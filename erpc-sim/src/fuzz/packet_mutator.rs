@@ -47,7 +47,8 @@ impl PacketMutator {
         self.past.push_back((from, copy));
     }
 
-    /// Writes an earlier packet to `out`. Returns its source address for this time.
+    /// Writes an earlier packet to `out`. Returns the source address to send it from: the earlier
+    /// address, or [`STRANGER`].
     pub(super) fn again(&self, input: &mut Input<'_>, out: &mut Vec<u8>) -> Option<SimRoute> {
         let at = usize::from(input.u8());
         let (from, packet) = self.past.get(at % REMEMBERED)?;
@@ -71,8 +72,8 @@ impl PacketMutator {
         Some(*from)
     }
 
-    /// Writes any control message. The sender is one of the two ids or an unknown id; the receiver
-    /// is usually `to`.
+    /// Writes any control message. The sender's id is `to`, `own` or an unknown id. The receiver is
+    /// usually `to`.
     pub(super) fn any_control(
         &mut self,
         input: &mut Input<'_>,

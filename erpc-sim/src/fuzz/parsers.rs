@@ -11,7 +11,8 @@ use erpc_core::wire::{
 
 use crate::hostile::craft;
 
-/// The header of any packet, and the values computed from its fields.
+/// Fuzzes the parser of headers, and the values that are computed from a header's fields. `data` is
+/// any packet.
 ///
 /// # Panics
 /// Panics if a header does not encode to the same bytes, or a layout leaves out bytes of its
@@ -43,8 +44,8 @@ pub fn header(data: &[u8]) {
     }
 }
 
-/// A control datagram without its trailer. The target computes the trailer, because no fuzzer would
-/// guess it.
+/// Fuzzes the parser of control messages. `data` is a control datagram without its trailer. The
+/// target computes the trailer, because no fuzzer would guess it.
 ///
 /// # Panics
 /// Panics if a message does not encode to the same bytes.
@@ -77,7 +78,7 @@ pub fn control(data: &[u8]) {
     assert_eq!(emitted[ignored.end..len], data[ignored.end..], "the body");
 }
 
-/// The body of a `Failure`.
+/// Fuzzes the decoder of statuses. `data` is the body of a `Failure`.
 ///
 /// # Panics
 /// Panics if the decoded status does not survive encoding.
@@ -94,7 +95,8 @@ pub fn status(data: &[u8]) {
     }
 }
 
-/// The extension at the front of a message, and entries made of any bytes.
+/// Fuzzes extensions. `data` is parsed as a message with an extension at its front. Then entries
+/// are made of the same bytes.
 ///
 /// # Panics
 /// Panics if the decoded extension does not survive encoding.
@@ -102,7 +104,7 @@ pub fn extension(data: &[u8]) {
     if let Ok((extension, rest)) = Extension::split(data) {
         let mut entries = Vec::new();
         for (key, value) in extension.entries() {
-            push_entry(&mut entries, key, value).expect("it was one");
+            push_entry(&mut entries, key, value).expect("a decoded entry is valid");
         }
         assert_eq!(entries, extension.as_bytes());
         let mut bytes = Vec::new();
@@ -128,8 +130,8 @@ pub fn extension(data: &[u8]) {
     }));
 }
 
-/// A request or response as typed handlers and callers decode it: well-known protobuf messages,
-/// including the recursive one.
+/// Fuzzes the decoding of protobuf messages, as typed handlers and callers do it. `data` is decoded
+/// as several well-known message types, of which `Value` is recursive.
 ///
 /// # Panics
 /// Panics if the decoded message does not survive encoding.

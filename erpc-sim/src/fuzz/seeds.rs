@@ -155,7 +155,8 @@ fn messages(seeds: &mut Vec<Seed>) {
     push(seeds, "message", "lying-length", [0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F]);
 }
 
-/// Frames after the extension's `op`, and the conversations of streaming clients.
+/// Frames of streams, each after one byte for the extension's `op`, and the conversations of
+/// streaming clients.
 fn streams(seeds: &mut Vec<Seed>) {
     let frame = |op: u8, count: u8, rest: &[u8]| {
         [&[op, 1, 0, 0, 0, 0, 0, 0, 0, count, 0, 0, 0], rest].concat()

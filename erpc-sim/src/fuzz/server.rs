@@ -82,7 +82,8 @@ impl Side for HostileServers {
     const AUX: u32 = 0;
     const SIZES: &'static [u32] = &[8, 0, 512, 513, 1_024, 1_025, 3_000, 20_000, 40_000, 40_001];
     const STRIDE: u32 = 0;
-    /// The client may send more pulls before each packet of a response.
+    /// One packet per turn, because the client may send further pulls between two packets of a
+    /// response.
     const AT_ONCE: usize = 1;
     const SENDERS: &'static [SimRoute] = &[LIAR, LIARS_OTHER, STRANGER];
     /// An answer may let every session of the endpoint send all its credits.
@@ -234,8 +235,8 @@ impl Side for HostileServers {
 
     fn honest_call(harness: &mut Harness<Self>) {
         if harness.core.sessions().0 == MAX_SESSIONS {
-            // There is no room for another session. Close one; its calls may never end by
-            // themselves.
+            // There is no room for a session to the honest server. Close a session instead. Its
+            // calls must end, too, although the hostile server may never answer them.
             let id = harness.side.ids.pop().expect("sessions have ids");
             return harness.core.disconnect(harness.now, id, &mut harness.out);
         }
@@ -272,7 +273,8 @@ impl Harness<HostileServers> {
         }
     }
 
-    /// Makes a call of one of a few kinds.
+    /// Makes a call of `size` bytes. Kind 1 has an extension; kinds 2 and 3 have an extension with
+    /// a deadline of 5 ms or 2 s. Other kinds, and requests too short for an extension, have none.
     fn call(&mut self, (session, kind): (usize, usize), size: usize) {
         let Some(id) = self.side.ids.get(session).copied() else { return };
         let Ok(mut request) = self.core.pool().alloc(size) else { return };
@@ -329,7 +331,8 @@ impl Harness<HostileServers> {
         self.send(place, craft, &[], input);
     }
 
-    /// Announces the slot's next message. Its packets follow, from the first on.
+    /// Announces the slot's next message. Later steps send the message's packets, from the first
+    /// on.
     fn announce(&mut self, place: Place, failure: bool, input: &mut Input<'_>) {
         self.next_message(place, input);
         let Some(session) = self.session(place) else { return };
@@ -424,7 +427,7 @@ impl Harness<HostileServers> {
         self.answer_truly(&Asked { route, client, nonce, proposed });
     }
 
-    /// Answers a request of one packet with its own bytes.
+    /// Answers a request of one packet with the bytes of the request.
     fn echo(&mut self, header: &Header, body: &[u8]) {
         let id = header.connection;
         let client = ConnectionId::new(id.steer(), false, id.index(), id.generation());

@@ -28,7 +28,8 @@ pub(super) mod client {
 pub(super) mod server {
     pub(in crate::fuzz) const RETURN: u8 = 3;
     pub(in crate::fuzz) const ACCEPTED: u8 = 4;
-    /// The slot selects the kind of call: 1 has an extension, 2 and 3 have a deadline too.
+    /// The slot selects the kind of call: slot 1 makes a call with an extension, slots 2 and 3 make
+    /// calls with an extension and a deadline.
     pub(in crate::fuzz) const CALL: u8 = 10;
     /// Slot 0 disconnects a session. Slot n cancels the call that was made n calls ago.
     pub(in crate::fuzz) const LEAVE: u8 = 11;

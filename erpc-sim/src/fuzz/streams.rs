@@ -25,7 +25,8 @@ use super::input::Input;
 use super::steps::streams::{CALL, CANCEL, LEAP, RAW, RECONNECT, TURN};
 use super::{MEMORY, seed_of};
 
-/// A call of a stream, or a reply to one: the extension's `op`, and the frame.
+/// Fuzzes the parsers of frames. `data` is the extension's `op`, and the frame of a stream's call
+/// or of the reply to it.
 ///
 /// # Panics
 /// Panics if the items differ from the announced ones, or do not encode to the same bytes.
@@ -172,7 +173,7 @@ struct StreamHarness {
     client: StreamClient,
     peer: MemRoute,
     now: Instant,
-    /// The stream and batch number that an honest client would use next.
+    /// The numbers of the current stream and of its latest batch, as an honest client counts them.
     stream: u32,
     seq: u32,
 }
@@ -209,7 +210,7 @@ impl StreamHarness {
         self.server.run_once_at(self.now);
     }
 
-    /// Runs until nothing more happens by itself.
+    /// Takes 20 turns: enough for everything that happens without a further step.
     fn settle(&mut self) {
         (0..20).for_each(|_| self.turn());
     }
@@ -242,7 +243,7 @@ impl StreamHarness {
         frame.put_u32_le(seq);
         frame.put_u32_le(input.near(count));
         for _ in 0..count {
-            // Protobuf bytes, field 1, of up to some thousand bytes.
+            // A protobuf message whose field 1 has up to 10,455 bytes.
             let len = usize::from(input.u8()) * 41;
             frame.put_u32_le((len + 3) as u32);
             frame.put_slice(&[0x0A, len as u8 & 0x7F | 0x80, (len >> 7) as u8]);
@@ -293,7 +294,7 @@ impl StreamHarness {
             }
             RECONNECT => self.connect(),
             CALL => self.call(input),
-            // 6 and 7: a call, and enough turns to complete it.
+            // Steps 6 and 7 make a call, and take enough turns to complete it.
             _ => {
                 self.call(input);
                 self.settle();
@@ -340,7 +341,8 @@ impl StreamHarness {
     }
 }
 
-/// A client whose calls are correct, but not its streams.
+/// Plays a hostile client against a server with streaming handlers. The client's calls are correct,
+/// but its streams are not.
 ///
 /// # Panics
 /// Panics if a call is answered twice, never, or with a malformed reply, or if the server keeps

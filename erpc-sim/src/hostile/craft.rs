@@ -27,7 +27,7 @@ pub const DATA_KINDS: [Kind; 7] = [
 /// The header fields of a data packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Craft {
-    /// The receiver's name for the session.
+    /// The receiver's id of the session.
     pub connection: ConnectionId,
     /// The kind of the packet.
     pub kind: Kind,
@@ -92,8 +92,8 @@ impl Craft {
     }
 }
 
-/// Makes the bytes of `packet` from `at` on pass a receiver's integrity check, whatever they say:
-/// appends the trailer if the header announces one.
+/// Makes the bytes of `packet` from `at` on pass a receiver's integrity check, whatever the bytes
+/// are: appends the trailer if the header at `at` announces one.
 pub fn seal(packet: &mut Vec<u8>, at: usize) {
     if Header::parse(&packet[at..]).is_ok_and(|header| header.flags.trailer()) {
         let trailer = checksum::trailer_of(&packet[at..], &[]);

@@ -10,7 +10,7 @@ use super::{Attacker, Forged, Pace};
 use crate::net::Packet;
 use crate::{Random, SimRoute};
 
-/// The attack of a malicious client: one packet at a time, in turn over sessions and slots.
+/// The attack of a malicious client: one packet at a time, round robin over its sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientAttack {
     /// Complete requests in a row, without regard to credits, windows or answers.
@@ -20,28 +20,31 @@ pub enum ClientAttack {
     },
     /// Packets from the middle of requests that have only begun. Each leaves a gap.
     Gaps,
-    /// One large request, then endless requests for its response, each for as much as one packet
-    /// can ask for.
+    /// One large request, then endless requests for its response, each for as many packets as the
+    /// session has credits.
     PullStorm,
-    /// One request per slot, then endless copies of it, or requests for one packet of its response.
+    /// One request per slot, then endless copies of its packets. If a request has several packets,
+    /// half of the later packets are requests for one packet of the response instead.
     Copies {
-        /// Packets of each request, at least 1. The server's response is as large.
+        /// Packets of each request, at least 1. The server must answer with the request's bytes, so
+        /// that the response is as large.
         packets: u32,
     },
     /// Request numbers far ahead of, far behind, just before and just after the real one.
     Leaps,
-    /// First packets of messages with the largest declared size that 32 bits hold, or that the
-    /// server accepts. No other packets follow.
+    /// First packets of requests that declare a size of 2^31 bytes or more, or the largest size
+    /// that the server accepts. No other packets follow.
     DeclaredSizes {
         /// The largest message that the server accepts, in bytes.
         allowed: u32,
     },
-    /// Requests that are cancelled before they arrive, as they arrive, and afterwards, in a row.
+    /// Complete requests, incomplete requests, cancellations of these, and cancellations of
+    /// requests that have not arrived, in random order.
     Cancels,
     /// Credit returns, responses and `Accepted`s, which only servers may send.
     ServersWords,
-    /// Closes the sessions after the first `keep` and opens them again with their old cookies, as
-    /// often as the pace allows.
+    /// Keeps the first `keep` sessions open. Closes the other sessions and opens them again with
+    /// their old cookies, as often as the pace allows.
     Churn {
         /// Sessions that stay open.
         keep: u32,
@@ -194,7 +197,8 @@ impl MaliciousClient {
         Some(self.forged(client, craft.bytes(&FILLING[..len as usize])))
     }
 
-    /// The next session in turn. Once all are open, only those that the attack uses.
+    /// The next session, round robin. From the third round on, `Churn` leaves out the sessions that
+    /// it keeps open.
     fn turn(&mut self) -> usize {
         let idle = match self.attack {
             ClientAttack::Churn { keep } if self.at >= self.sessions.len() * 2 => keep as usize,
@@ -290,10 +294,11 @@ impl OpenSession {
     }
 }
 
-/// Packets of the request whose response is pulled endlessly. The echo has as many.
+/// Packets of the request whose response is pulled endlessly. The server answers with the request's
+/// bytes, so the response has as many packets.
 const STORM_PACKETS: u32 = 40;
 
-/// Bodies are zeros, because the server does not read them.
+/// Bodies are zeros, because the server does not interpret them.
 static FILLING: [u8; 65_536] = [0; 65_536];
 
 impl Attacker for MaliciousClient {

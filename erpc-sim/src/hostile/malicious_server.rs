@@ -10,8 +10,8 @@ use crate::net::Packet;
 use crate::{Random, SimRoute};
 
 /// A server that answers handshakes correctly and requests with lies: forged credit returns for
-/// packets that were never sent or returned long ago, gaps where there are none, windows of any
-/// size, responses without a request.
+/// packets that were never sent, or whose credits were returned long ago; gaps where there are
+/// none; windows of any size; responses and `Accepted`s without a request.
 pub struct MaliciousServer {
     me: SimRoute,
     pace: Pace,
@@ -87,7 +87,7 @@ impl Attacker for MaliciousServer {
             _ => Kind::CreditReturn,
         };
         let craft = Craft {
-            // Usually the real request, else one near it.
+            // In half of the packets the real request, otherwise a request near it.
             request: request.wrapping_add(*self.random.pick(&[0, 0, 0, 8, u32::MAX - 7, 1])),
             packet: *self.random.pick(&[0, 1, packets / 2, packets - 1, *packets, 0xFF_FFFF]),
             // Window and processing time are random.

@@ -6,8 +6,8 @@
 //! | [`MaliciousClient`] | a correct handshake, then any packet | more packets than credits, endless pulls, leaps of request numbers, false declared sizes, endless sessions |
 //! | [`MaliciousServer`] | accepts a client's session, then sends any packet | forged credit returns and windows, unsolicited replies |
 //!
-//! They build their packets themselves, with [`craft`]. [`Bench`] runs one of them against a server
-//! with honest clients, and reports the effect on the server and the clients.
+//! Attackers build their packets themselves, with [`craft`]. [`Bench`] runs one attacker against a
+//! server with honest clients, and reports the effect on the server and the clients.
 
 pub mod craft;
 
@@ -45,9 +45,9 @@ pub trait Attacker {
     /// When the attacker wants to act next; `None` for never again.
     fn next_at(&self) -> Option<Instant>;
 
-    /// The attacker acts. The datagrams in `out` leave its host.
+    /// The attacker acts. It appends to `out` the datagrams that leave its host.
     fn act(&mut self, now: Instant, out: &mut Vec<Forged>);
 
-    /// A packet was delivered to the attacker.
+    /// A packet was delivered to the attacker. Its answers go to `out`.
     fn receive(&mut self, now: Instant, packet: &Packet, out: &mut Vec<Forged>);
 }

@@ -24,11 +24,12 @@ pub enum Spoof {
     /// `Reset`s, `Close`s and `Closed`s with guessed ids, as if the two ends of a session sent them
     /// to each other.
     Resets {
-        /// The client's address. It receives half of them, as if from the victim.
+        /// The address of a client of the victim. The client receives half of the packets, as if
+        /// from the victim. The victim receives the other half, as if from the client.
         client: SimRoute,
     },
     /// `Ping`s and `Close`s to sessions that do not exist, each from a different address. The
-    /// server answers every one, to the host with that address.
+    /// server answers every packet, to the host with that address.
     Reflections,
 }
 
@@ -59,7 +60,8 @@ impl Spoofer {
         )
     }
 
-    /// A guessed session id: the parts that are not random are small numbers.
+    /// A guessed session id. An attacker can guess the steer byte and the index, because they are
+    /// small numbers, but not the 32 random bits.
     fn guess(&mut self, server_role: bool) -> ConnectionId {
         ConnectionId::new(0, server_role, self.random.below(16) as u32, self.random.word() as u32)
     }

@@ -189,7 +189,8 @@ impl Lab {
         self.chosen.count
     }
 
-    /// When the oldest call in progress of an endpoint was made, since the beginning of the run.
+    /// When an endpoint made the oldest of its calls in progress, since the beginning of the run. 0
+    /// if the endpoint makes no calls.
     #[must_use]
     pub fn begun_first(&self, index: usize) -> Duration {
         self.endpoints[index].caller.begun_first().map_or(Duration::ZERO, |begun| begun - START)
@@ -202,6 +203,9 @@ impl Lab {
     }
 
     /// The measurements at the cables.
+    ///
+    /// # Panics
+    /// If the setting has no meter.
     pub fn meter(&mut self) -> &mut Meter {
         self.meter.as_mut().expect("the setting has a meter")
     }
@@ -238,8 +242,8 @@ impl Lab {
         self.driver.queue_towards(host)
     }
 
-    /// The rates of an endpoint's sessions for requests and requests for response, in bytes per
-    /// second; `None` where no rate limits the session.
+    /// The rate at which each session of an endpoint may send requests and requests for response,
+    /// in bytes per second. `None` if no rate limits the session.
     pub fn rates(&mut self, index: usize) -> Vec<Option<u64>> {
         let endpoint = &mut self.endpoints[index];
         let cx = endpoint.rpc.context_at(self.driver.now());
@@ -308,7 +312,7 @@ impl Lab {
         let away =
             loop_pauses.map_or(0, |loop_pauses| loop_pauses.after_turn(&mut endpoint.pause_random));
         if away == 0 {
-            // The next turn is at the next event.
+            // The loop sleeps until the next event. This sleep is no pause of the loop.
             endpoint.rpc.rested();
         }
         if now >= START + endpoint.caller.start() {

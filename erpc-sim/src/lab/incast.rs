@@ -32,9 +32,10 @@ pub struct Incast {
     pub pulls: bool,
     /// Packets that a session may have in flight.
     pub credits: u16,
-    /// Adds background calls, one at a time per endpoint: a second endpoint on each client's host
-    /// calls another host's with 64 kB there and back, and a second endpoint on the receiver's host
-    /// calls a client's host with 32 bytes there and back.
+    /// Adds a second endpoint to every host, which makes background calls, one at a time. On a
+    /// client's host it calls the second endpoint of another client's host, with 64 kB in each
+    /// direction. On the receiver's host it calls the second endpoint of a client's host, with 32
+    /// bytes in each direction.
     pub background: bool,
     /// Warm-up before the measured time.
     pub warm_up: Duration,
@@ -174,8 +175,8 @@ fn add_endpoints(lab: &mut Lab, incast: &Incast) -> (Vec<usize>, Vec<usize>, Opt
         };
         senders.push(lab.add(sender(host), load));
     }
-    // Background calls transfer more data than the incast and need no time to stabilise, so they
-    // start late in the warm-up.
+    // Background calls transfer more data than the incast, so they are expensive to simulate. They
+    // need no time to stabilise, so they start late in the warm-up.
     let nothing = Load { start: incast.warm_up - incast.warm_up / 10, ..nothing };
     let mut others = Vec::new();
     for host in all.filter(|_| incast.background) {

@@ -42,8 +42,8 @@ pub struct Meter {
     /// Reception progress by receiver, connection and direction (`true` for requests).
     progress: BTreeMap<(SimRoute, u64, bool), Progress>,
     /// The last stamp that a response echoed, by receiver and connection. Packets that were
-    /// requested together carry the same stamp. All but the first have waited for each other, so
-    /// only the first counts.
+    /// requested together carry the same stamp. All of them except the first have waited for the
+    /// packets before them, so only the first counts.
     echoes: BTreeMap<(SimRoute, u64), u32>,
     /// Bytes of messages that arrived in order, by sending endpoint.
     delivered: Vec<u64>,

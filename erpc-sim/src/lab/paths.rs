@@ -14,12 +14,13 @@ use crate::{Random, SimRoute};
 const REQUEST: (usize, usize) = (1 << 20, 8 << 20);
 /// Requests in progress per client.
 const OUTSTANDING: usize = 8;
-/// Round trips of the warm-up, and measured round trips. They include one packet of each client in
-/// the queue: on a slow link, a client sends no packet in most of the shortest round trips.
+/// Round trips of the warm-up, and measured round trips. A round trip here includes the time that
+/// one packet of each client takes in the queue: on a slow link with many clients, this is most of
+/// the round trip.
 const WARM_UP_TRIPS: u32 = 200;
 const TRIPS: u32 = 100;
-/// Round trips in which a joining client must reach a share, and the round trips after them in
-/// which its share is measured.
+/// Round trips that a joining client has to reach its share. Then the share is measured over as
+/// many further round trips.
 const JOIN_TRIPS: u32 = 50;
 /// Samples of the queue per round trip.
 const LOOKS: u32 = 10;
@@ -50,12 +51,12 @@ pub struct Paths {
     pub charge: ChargeModel,
     /// Bytes of a datagram.
     pub datagram: usize,
-    /// The longest stall of a host, if hosts stall. Every 50 ms one random host stalls for a fifth
-    /// of this time or longer.
+    /// The longest stall of a host, if hosts stall. Every 50 ms one host stalls for a fifth of this
+    /// time or longer: the server with a probability of one half, otherwise a random client.
     pub absence: Option<Duration>,
-    /// The largest delay that the hosts add to a round trip. 5 us as over memory, where loops spin.
-    /// With 200 us, as over kernel UDP, the loop at each end wakes up late: once in fifty times by
-    /// up to half of this delay, otherwise by up to a twentieth.
+    /// The largest delay that the hosts add to a round trip. With 5 us or less, loops spin, as over
+    /// memory. With more, for example 200 us as over kernel UDP, the loop at each end wakes up
+    /// late: once in fifty times by up to half of this delay, otherwise by up to a twentieth of it.
     pub host_delay: Duration,
     /// Seed of all random choices.
     pub seed: u64,
@@ -131,8 +132,9 @@ impl Paths {
         setting
     }
 
-    /// The limit by the server's memory, in Gb/s. The server grants three quarters of its receive
-    /// queue, divided by the number of clients, rounded up to a power of two.
+    /// The limit by the server's memory, in Gb/s. The server divides three quarters of its receive
+    /// queue into equal parts, and grants one part to each client. The number of parts is the
+    /// number of clients, rounded up to a power of two.
     fn memory_gbps(&self, setting: &Setting) -> f64 {
         let parts = self.rtts.len().next_power_of_two() as u32;
         let granted = setting.nic.rx_capacity / 4 * 3;
@@ -189,8 +191,8 @@ pub fn join(paths: &Paths) -> f64 {
     shares.last().map_or(0.0, |&newcomer| newcomer as f64 * shares.len() as f64 / all as f64)
 }
 
-/// Adds the server, which is number 0, and the clients. Each client starts within one round trip,
-/// the last one `last` later. Returns the numbers of the clients.
+/// Adds the server, which is number 0, and the clients. Each client starts within one round trip of
+/// the beginning, except the last client: it starts `last` later. Returns the clients' numbers.
 fn add_endpoints(lab: &mut Lab, paths: &Paths, last: Duration) -> Vec<usize> {
     let mut random = Random::new(paths.seed).fork(4);
     let load = Load {

@@ -12,8 +12,9 @@ use crate::SimRoute;
 pub const PACKETS: u32 = 5;
 /// The clock advances in steps of this length until all calls of a round are answered.
 const STEP: Duration = Duration::from_micros(10);
-/// Time between two losses: this long and up to twice as long, in turns. Meanwhile round trips are
-/// measured again, and losses do not synchronise with timers.
+/// Time between two losses: from `REST` to almost twice as long. Meanwhile the client measures
+/// round trips again. The time differs from round to round, so that losses do not synchronise with
+/// timers.
 const REST: Duration = Duration::from_micros(500);
 
 /// Which packets are lost, once per round.
@@ -27,8 +28,7 @@ pub enum Lost {
     LastOfRequest,
     /// The last packet of a response of [`PACKETS`].
     LastOfResponse,
-    /// This number of consecutive packets of the client, of calls of one packet, as when a full
-    /// queue drops them.
+    /// This number of consecutive requests of one packet each, as when a full queue drops them.
     Requests(u32),
 }
 
@@ -65,8 +65,8 @@ impl Lost {
 }
 
 /// Measures the slowest of the calls that were in progress when packets were lost; one sample per
-/// round. Two hosts on a cable of 100 Gb/s with a round trip of 5 us, and a closed loop of
-/// `outstanding` calls.
+/// round. The network is two hosts on a cable of 100 Gb/s with a round trip of 5 us. The client
+/// keeps `outstanding` calls in flight.
 ///
 /// # Panics
 /// If a loss is not repaired within a second.

@@ -14,8 +14,9 @@ const RACKS: (u32, u32) = (5, 20);
 const OVERSUBSCRIPTION: u32 = 2;
 /// A call within a rack takes 3.7 us, including the hosts' time, as in table 6.1.
 const CABLE: Link = Link { rate_mbps: 25_000, delay_nanos: 750 };
-/// Time for each session of a node to open, in ns. If all sessions opened together, handshakes
-/// would overflow the switches, and calls would wait until lost handshakes are retransmitted.
+/// The nodes' endpoints start at random within this many ns per session of a node. If all endpoints
+/// started together, handshakes would overflow the switches, and calls would wait until lost
+/// handshakes are retransmitted.
 const OPENING_NANOS: u64 = 500;
 /// Bytes of requests and responses.
 const SIZE: usize = 32;

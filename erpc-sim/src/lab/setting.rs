@@ -69,8 +69,9 @@ impl Setting {
         Self::new(Topology::star(hosts, link, SwitchConfig::default()), seed)
     }
 
-    /// A star of one first host and a host per element of `base_rtts`, which is that host's round
-    /// trip to the first host. Datagrams have up to `datagram` bytes.
+    /// A star with a first host, and one further host per element of `base_rtts`. The element is
+    /// the round trip from the further host to the first host. Datagrams have up to `datagram`
+    /// bytes.
     #[must_use]
     pub fn star_of(base_rtts: &[Duration], mbps: u64, datagram: usize, seed: u64) -> Self {
         let shortest = base_rtts.iter().copied().min().unwrap_or_default();

@@ -11,7 +11,7 @@
 //! end, whatever the number of packets (`tournament.rs`).
 //!
 //! The network loses packets only where queues are full. The sender and the receiver apply other
-//! faults before and after it.
+//! faults before a packet enters the network and after it has left.
 
 mod network;
 mod port;

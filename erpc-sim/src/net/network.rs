@@ -16,7 +16,8 @@ pub(super) const SPARE_BUFFERS: usize = 16_384;
 /// The owner of the clock calls [`next_event`](Self::next_event) and, when nothing else comes
 /// earlier, [`step`](Self::step). Packets enter with [`send`](Self::send), with the current time.
 /// Time must not run backwards: `now` of every call is at or after the last event, and should be at
-/// or before the next one, so that events happen in order. It must stay below 2^63 ns, 292 years.
+/// or before the next one, so that events happen in order. `now` must stay below 2^63 ns, 292
+/// years.
 ///
 /// Equal calls always give equal results. Events at the same nanosecond happen in the order in
 /// which their packets joined their last queues. A packet that leaves a queue at the nanosecond of
@@ -129,8 +130,8 @@ impl Network {
     }
 
     /// Stops both directions of a link. Packets on the cable still arrive, and a packet whose first
-    /// bit has been sent is sent completely. The others wait, in order, and more may join them
-    /// while there is room. No effect on a stopped link. Costs O(packets queued).
+    /// bit has been sent is sent completely. The other packets wait, in order, and more may join
+    /// them while there is room. No effect on a stopped link. Costs O(packets queued).
     ///
     /// # Panics
     /// Panics if there is no such link, or `now` is before the last event.

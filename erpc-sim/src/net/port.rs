@@ -23,7 +23,7 @@ struct Queued {
 /// A FIFO queue and the cable that it feeds.
 ///
 /// ```text
-///   line:  | on the cable (gone) | being sent | waits .. | held, if the link is stopped or was |
+///   line:  | on the cable (gone) | being sent | waits .. | held, while the link is stopped |
 ///            arrives first                                  joined last
 /// ```
 ///
@@ -174,8 +174,8 @@ impl Port {
             return;
         }
         self.stopped = true;
-        // The first queued packet is being sent. The others follow it without a gap, so subtracting
-        // their times gives the exact fraction at which it leaves.
+        // The first queued packet is being sent. The others follow it without a gap. So `free_at`
+        // minus the times to send the others is the exact time at which the first packet leaves.
         let mut fractions = 0;
         for waits in self.line.range_mut(self.gone..).skip(1) {
             waits.departs = NEVER;
@@ -188,7 +188,7 @@ impl Port {
         self.free_fraction = (free % rate) as u64;
     }
 
-    /// Sends again. Costs O(packets held).
+    /// Continues to send after a stop. Costs O(packets held).
     pub(super) fn resume(&mut self, now: u64) {
         self.stopped = false;
         let first = self.line.len() - std::mem::take(&mut self.held);

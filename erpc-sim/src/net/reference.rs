@@ -40,7 +40,7 @@ struct Port {
     peer: Node,
     rate_mbps: u64,
     delay_nanos: u64,
-    /// The first one is being sent if `sending`.
+    /// Sequence numbers and packets. The first packet is being sent if `sending`.
     queue: VecDeque<(u64, Packet)>,
     sending: bool,
     stopped: bool,

@@ -9,8 +9,8 @@ const ALPHA_ONE: u64 = 1 << 16;
 
 /// How a switch shares its buffer among its ports, and when it marks packets.
 ///
-/// The threshold is the dynamic one of Choudhury and Hahne (1998), which Broadcom's switches use:
-/// the queue of a port may grow while it is below `alpha` times the free buffer. One busy port gets
+/// The threshold is dynamic (Choudhury and Hahne 1998), as in Broadcom's switches: the queue of a
+/// port may grow while it is below `alpha` times the free buffer. One busy port gets
 /// `alpha / (1 + alpha)` of the buffer, `n` busy ports get `alpha / (1 + n alpha)` each. The rest
 /// absorbs bursts at other ports.
 ///
@@ -66,8 +66,8 @@ pub(super) struct Switch {
     /// An upper bound of the bytes in the buffer. Packets that have left are subtracted when their
     /// port is used; all are subtracted before a packet is dropped.
     used_bytes: u64,
-    /// Ports that may have packets in the buffer, by the time when the first one leaves, or an
-    /// earlier time.
+    /// Ports that may have packets in the buffer, ordered by the time at which the first packet
+    /// leaves, or by an earlier time.
     leaving: Tournament,
 }
 
@@ -141,8 +141,8 @@ impl Switch {
         self.leaving.set(port, first.map(|departs| (departs, 0)));
     }
 
-    /// Makes `used_bytes` exact. Costs O(log ports) for each port that has sent something since.
-    /// Returns whether it was too large.
+    /// Makes `used_bytes` exact. Costs O(log ports) for each port that has sent a packet since it
+    /// was last settled. Returns whether `used_bytes` was too large.
     #[cold]
     fn settle(&mut self, now: u64, ports: &mut [Port]) -> bool {
         let before = self.used_bytes;

@@ -136,8 +136,8 @@ fn incast(switch: SwitchConfig) -> (Network, Vec<Arrival>) {
 }
 
 /// A queue in a buffer of 10,000 bytes may grow while it is below the free rest, so below 5,000.
-/// Four packets arrive every 800 ns, and one leaves just before: 4 get in, then 2, then 1 each
-/// time.
+/// Every 800 ns one packet leaves, and directly afterwards four packets arrive. Of these, the queue
+/// takes 4 at first, then 2, then 1 each time.
 #[test]
 fn incast_drops_by_the_dynamic_threshold() {
     let (network, arrived) = incast(no_marks(10_000, 1.0));
@@ -199,8 +199,9 @@ fn a_packet_that_has_left_makes_room() {
     let mut network = Network::new(&Topology::star(4, slow, no_marks(9_000, 1.0)));
     // Four packets in a row for host 1. Each one leaves before the next one arrives.
     (0..4).for_each(|_| send(&mut network, 0, 0, 1, 1));
-    // Eight packets for host 3 from two hosts, while the four are on the cable. The last one finds
-    // four before it. These may be below the free half only if nothing else is in the buffer.
+    // Eight packets for host 3 from two hosts, while the four are on the cable. The last of the
+    // eight finds 4,000 bytes in the queue. That is below the free 5,000 bytes only if the buffer
+    // holds nothing else.
     for _ in 0..4 {
         send(&mut network, 100_000, 0, 3, 2);
         send(&mut network, 100_000, 2, 3, 3);
@@ -227,7 +228,7 @@ fn a_leaving_packet_makes_room_immediately() {
 fn marks_begin_above_the_threshold() {
     let marking = SwitchConfig { mark_bytes: 2_000, ..no_marks(100_000, 1.0) };
     let (network, arrived) = incast(marking);
-    // The first packets find 0, 1, 2 and 3 packets, the others 3 or more.
+    // The first four packets find 0, 1, 2 and 3 packets in the queue, the others 3 or more.
     let marked: Vec<bool> = arrived.iter().map(|(_, packet)| packet.marked).collect();
     assert_eq!(marked[..4], [false, false, false, true]);
     assert!(marked[4..].iter().all(|marked| *marked));

@@ -4,7 +4,7 @@ use super::SwitchConfig;
 
 /// Packets that a host's transmit queue holds by default.
 const NIC_PACKETS: u32 = 4_096;
-/// The fastest cable, in Mbit/s. The arithmetic does not overflow below it.
+/// The rate of the fastest cable, in Mbit/s. The arithmetic does not overflow up to this rate.
 const MAX_RATE_MBPS: u64 = 1_000_000_000_000;
 /// The longest delay, in ns: a little more than a year.
 const MAX_DELAY_NANOS: u64 = 1 << 55;
@@ -78,7 +78,7 @@ impl Topology {
         Self::star_of((0..hosts).map(|_| link), switch)
     }
 
-    /// Hosts around one switch; host `i` has the `i`-th of these cables.
+    /// Hosts around one switch. Host `i` has the `i`-th cable of `links`.
     ///
     /// # Panics
     /// Panics as [`Self::star`] does.
@@ -94,6 +94,7 @@ impl Topology {
     /// oversubscription` host cables, rounded down. All switches are equal. The CX4 cluster of
     /// eRPC's thesis is 5 x 20, 2:1.
     ///
+    /// # Panics
     /// Panics if a number is 0, or a cable (to a host or to the spine) or the switch is outside the
     /// bounds of [`Link`] or [`SwitchConfig`].
     #[must_use]
@@ -187,7 +188,8 @@ impl Topology {
         }
     }
 
-    /// The cable from the switch of `rack` to the spine. `None` in a pair or a star.
+    /// The cable from the switch of `rack` to the spine. `None` in a pair or a star, and if there
+    /// is no such rack.
     #[must_use]
     pub fn uplink(&self, rack: u32) -> Option<LinkId> {
         let link = self.hosts.checked_add(rack)?;

@@ -12,7 +12,8 @@ use crate::pattern;
 pub(super) enum CallPhase {
     UnderWay,
     Ended,
-    /// It ended with an error that says it was not executed. It must not execute later.
+    /// The call ended with an error that says that it was not executed. So no handler may get it
+    /// later.
     EndedNotExecuted,
     /// Its caller has died.
     Abandoned,
@@ -54,8 +55,8 @@ impl Call {
     }
 }
 
-/// The most packets for a request, with any losses: a multiple of its own packets, plus a constant.
-/// A client that exceeds it retransmits packets forever.
+/// The most packets for a request, with any losses: `MOST_SENDINGS` times the packets of the
+/// request, plus `MOST_BESIDE`. A client that exceeds this limit retransmits packets forever.
 const MOST_SENDINGS: u32 = 150;
 const MOST_BESIDE: u32 = 1_000;
 /// The shortest payload of a full packet, in bytes.
@@ -119,7 +120,8 @@ impl Oracle {
         }
     }
 
-    /// The oracle has seen all packets that an endpoint has sent so far.
+    /// The oracle has seen all packets that an endpoint has sent so far. So a request must have
+    /// been sent completely by now if the call's error says that it may have been executed.
     #[inline]
     pub(crate) fn all_is_sent(&mut self) {
         while let Some(id) = self.unsent.pop() {

@@ -36,7 +36,8 @@ impl Oracle {
     }
 
     /// Checks that a cause given for the end of a session, or of one of its calls, is possible. The
-    /// oracle does not know whether the server died or gave the session up.
+    /// oracle does not know whether the server died or gave the session up, so it accepts every
+    /// `PeerReset` in a run in which that may happen.
     pub(super) fn check_cause(&mut self, session: u32, cause: Cause, what: &str) {
         let is_late = cause == Cause::Connect(ConnectError::Timeout);
         if self.keeps_sessions() && !is_late {
@@ -60,7 +61,8 @@ impl Oracle {
             // `heard_at` does not show the progress of this call: the session may have heard
             // answers to other calls.
             Cause::NoProgress => (self.now.nanos_since(opened_at.unwrap_or(asked_at)), liveness),
-            // With little memory, tables are small.
+            // These causes are possible only if memory is short, or the tables of sessions are
+            // small.
             Cause::NoMemory | Cause::Connect(ConnectError::Full | ConnectError::HostFull) => {
                 let is_short = match cause {
                     Cause::NoMemory => self.memory_is_short,
@@ -72,8 +74,8 @@ impl Oracle {
                 return;
             }
             Cause::PeerReset | Cause::Disconnected => return,
-            // All endpoints speak one version and keep to the sizes, servers listen, and no
-            // endpoint shuts down.
+            // Other causes are impossible: all endpoints speak one version and keep to the sizes,
+            // servers listen, and no endpoint shuts down.
             _ => {
                 if self.is_trusted {
                     self.blame(format!("{what} for a reason that is not in the plan: {cause}"));

@@ -5,8 +5,8 @@ use super::calls::CallPhase;
 use crate::pattern;
 
 impl Oracle {
-    /// Gives the call that was begun an extension, and a deadline in `deadline` ns if any. Returns
-    /// the extension.
+    /// Gives call `id` an extension and, if `deadline` is given, a deadline in that many ns.
+    /// Returns the extension.
     pub(crate) fn extend(&mut self, id: u32, deadline: Option<u64>) -> Vec<u8> {
         let extension = pattern::extension(self.request_key(id));
         self.handler_events.extended += 1;
@@ -20,7 +20,8 @@ impl Oracle {
     pub(crate) fn cancelled(&mut self, id: u32, found: bool) {
         let call = &mut self.calls[id as usize];
         let before = std::mem::replace(&mut call.cancelled, true);
-        // The call has passed its deadline, and the caller learns it in the next turn.
+        // The call may have passed its deadline. Then the protocol no longer knows the call, but
+        // the caller learns of it only in the next turn.
         let is_late = call.deadline.is_some_and(|at| at <= self.now || !self.clocks_are_true);
         if before && found {
             self.blame(format!("call {id} can be cancelled twice"));

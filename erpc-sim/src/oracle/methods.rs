@@ -13,7 +13,7 @@ struct Told {
     /// The shortest and the longest time of an execution, in ns.
     least: u64,
     most: u64,
-    /// When the last answer arrived.
+    /// When the client last received an answer of this method.
     last: Instant,
     /// When the client last received a response of one packet to a request of one packet that it
     /// had sent only once. Only such a response certainly tells the client how long the handler
@@ -97,6 +97,7 @@ impl Oracle {
             return;
         }
         // Every quicker answer, also to a cancelled call, reduces the client's wait by an eighth.
+        // The check demands only 3/4 of the wait, which allows for two such answers.
         let least = told.least.min(MOST_FLOORS * floor) / 4 * 3;
         let waited = self.now.nanos_since(before);
         if told.least > floor && waited < floor + least {

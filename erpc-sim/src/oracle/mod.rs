@@ -48,15 +48,15 @@ pub(crate) type Incarnation = (usize, u32);
 /// What the oracle knows of a session.
 #[derive(Clone, Copy, Debug)]
 struct SessionRecord {
-    /// The endpoint that opened it.
+    /// The endpoint that opened the session.
     of: usize,
-    /// The endpoint that executes its calls, in one of its lives.
+    /// The endpoint that executes the session's calls, and the life in which it does.
     home: Option<Incarnation>,
-    /// When its user opened it.
+    /// When the user asked for the session.
     asked_at: Instant,
-    /// When it was established.
+    /// When the session was established.
     opened_at: Option<Instant>,
-    /// When it was established, or the last time that one of its calls was answered.
+    /// When the session was established, or when a call of the session was last answered.
     heard_at: Instant,
 }
 
@@ -77,7 +77,7 @@ pub struct Oracle {
     clocks_are_true: bool,
     /// For each endpoint: the connect timeout and the liveness timeout.
     timeouts: Vec<(Duration, Duration)>,
-    /// The longest pause of a loop, in ns. Its actions may be late by as much.
+    /// The longest pause of a loop, in ns. A loop's actions may be late by as much.
     longest_pause: u64,
     /// Length of the largest message, in bytes.
     largest_message: usize,
@@ -91,8 +91,8 @@ pub struct Oracle {
     stream_counts: Streams,
     under_way: u64,
     opened: u64,
-    /// Calls that may have been executed, by their errors, although not all of their packets were
-    /// seen. The missing packets may be in the queue of this turn.
+    /// Calls whose error says that they may have been executed, although the oracle has not seen
+    /// all packets of the request. The missing packets may be in the transmit queue of this turn.
     unsent: Vec<u32>,
     method_times: MethodTimes,
     handler_events: HandlerEvents,

@@ -32,7 +32,8 @@ impl Party {
     /// Makes the remaining calls, up to `plan.outstanding` at a time.
     pub(crate) fn make_calls(&mut self, cx: &mut Cx<'_>, oracle: &mut Oracle, plan: &Plan) {
         while self.owed > 0 && self.under_way < plan.outstanding {
-            // Usually on an established session; sometimes on a session that is still opening.
+            // A call uses an established session or, with `eager`, also a session that is still
+            // opening.
             let eager = self.chances.sessions.percent(2);
             let ready = |session: &UserSession| {
                 session.lane.is_none() && !session.closing && (session.open || eager)

@@ -49,7 +49,7 @@ impl Party {
         let extension =
             if asked.extended { pattern::extension(asked.response_key) } else { Vec::new() };
         let len = extension.len() + asked.response_len;
-        // A worker thread would allocate the response outside of the pool.
+        // One response in twenty is allocated outside of the pool, as by a worker thread.
         if self.chances.memory.percent(5)
             && let Some(mut response) = MsgBuf::detached(len)
         {
@@ -83,8 +83,8 @@ impl Party {
         let put_off = PutOff { id, handle, told: false, gone: false };
         let least = handlers.slow_methods.get(answer.method as usize).copied().unwrap_or(0);
         if least == 0 && self.chances.panics.percent(handlers.panic_percent) {
-            // The typed layer catches panics in the same way. `panic!` would print a message every
-            // time.
+            // The typed layer catches panics in the same way. This uses `resume_unwind`, because
+            // `panic!` would print a message every time.
             let outcome = catch_unwind(AssertUnwindSafe(|| resume_unwind(Box::new("a handler"))));
             if outcome.is_err() {
                 oracle.handler_answers(id);

@@ -43,7 +43,7 @@ struct UserSession {
     lane: Option<Lane>,
     /// Congestion control has limited the session at least once, as far as `note_limits` saw.
     limited: bool,
-    /// The session is closing, and another one replaces it afterwards, in the same place of the
+    /// The session is closing, and another session replaces it afterwards, at the same index of the
     /// endpoint's table.
     replaced: bool,
     open: bool,
@@ -55,8 +55,8 @@ impl UserSession {
     }
 }
 
-/// The random sources of a user, one per purpose. A panic of a handler or the end of a session does
-/// not change the sizes of messages.
+/// The random sources of a user, one per purpose, so that for example a panic of a handler or the
+/// end of a session does not change the sizes of messages.
 struct Chances {
     sessions: Random,
     sizes: Random,
@@ -214,7 +214,8 @@ impl Party {
             (session.closing, session.replaced) = (true, replaced);
             cx.disconnect(session.id);
         }
-        // The new session either waits for the place of the old one, or opens immediately.
+        // The new session either opens after the old session has closed (`replaced`), or
+        // immediately.
         if !replaced {
             self.connect(cx, target, oracle);
         }
@@ -276,7 +277,7 @@ impl Party {
         }
     }
 
-    /// The endpoint has died. Its next life makes the remaining calls.
+    /// The endpoint has died. In its next life, the user makes the remaining calls.
     pub(crate) fn abandon(&mut self, oracle: &mut Oracle) {
         for session in self.sessions.drain(..) {
             for call in session.calls {
@@ -296,7 +297,8 @@ impl Party {
         }
     }
 
-    /// Packets retransmitted by a session that congestion control has not limited.
+    /// Packets retransmitted by the first session that congestion control has not limited. `None`
+    /// if there is no such session.
     pub(crate) fn lost_without_limit(&self, cx: &Cx<'_>) -> Option<u64> {
         let mut sessions = self.sessions.iter().filter(|session| !session.limited);
         sessions.find_map(|session| Some(cx.session_stats(session.id)?.retransmissions.packets()))
@@ -304,8 +306,8 @@ impl Party {
 
     /// Checks the rules for sessions that hold at any time.
     pub(crate) fn check(&self, cx: &Cx<'_>, plan: &Plan, oracle: &mut Oracle) {
-        // An RTT excludes the time that a server says it needed. A server whose loop paused or
-        // whose clock jumped says too much.
+        // An RTT excludes the processing time that a server reports. A server whose loop paused or
+        // whose clock jumped reports too long a time, so that the RTT is too short.
         let blurred = [Feature::ClockStall, Feature::ClockLeap, Feature::Absence];
         if !plan.is_trusted() || plan.features.has_any(&blurred) {
             return;

@@ -22,7 +22,8 @@ use crate::call_behaviour::CallMix;
 use crate::transport::Nic;
 use crate::{Feature, Features, LoopPauses, Random, Scenario, SimRoute, StreamMix};
 
-/// Random sources, one per purpose. The sources of features follow.
+/// The numbers of the random sources, one per purpose. The features' sources have the numbers from
+/// `FIRST_FEATURE` on.
 pub(super) mod purpose {
     pub(in crate::plan) const FEATURES: u64 = 1;
     pub(in crate::plan) const SHAPE: u64 = 2;
@@ -351,7 +352,8 @@ impl<'a> Draft<'a> {
             })
             .collect();
         rounds.sort_unstable();
-        // Some endpoints make a single call first. Answers to other calls tell nothing about it.
+        // Some endpoints make a single call first. The client cannot learn about this call from
+        // answers to other calls, because there are none.
         let (is_first, (first, _)) = (random.percent(30), rounds[0]);
         let before = random.below(first.as_nanos() - SECOND + 1);
         if is_first {
@@ -416,8 +418,8 @@ impl<'a> Draft<'a> {
             // Some pauses are longer than a timeout, and answers arrive in the meantime.
             let longest_nanos =
                 *random.pick(&[40_000, 2 * self.times.rto, 2 * self.times.rto, 2 * self.times.rto]);
-            // A loop reads 64 packets between two pauses. Otherwise peers would wait longer than
-            // the liveness timeout.
+            // A loop may read at least 64 packets between two pauses, on average. Otherwise peers
+            // would wait longer than the liveness timeout.
             let one_in = one_in.max(64 / endpoint.nic.burst as u64);
             if random.percent(70) {
                 endpoint.loop_pauses = Some(LoopPauses { one_in, longest_nanos });

@@ -33,7 +33,7 @@ pub(super) fn suffer(
             faults.bursts(chance(random, 5), mean, random.within(50, 100) as f64 / 100.0)
         }
         Feature::Duplicates => {
-            // Up to twice the shortest timeout, a common timeout, the longest timeout.
+            // The longest delay of a copy: twice the shortest, a common or the longest timeout.
             let late = *random.pick(&[2 * times.rto, 40 * MS, SECOND]);
             faults.duplicate(chance(random, 30), random.within(1, 5) as u8, nanos(late))
         }

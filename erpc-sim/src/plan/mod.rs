@@ -1,6 +1,7 @@
 //! The plan of a run, drawn from the seed before the run begins.
 //!
-//! Every feature has a random source of its own, so that removing one does not change the others.
+//! Every feature has a random source of its own, so that removing a feature does not change the
+//! others.
 //! Shrinking depends on this.
 
 mod draft;
@@ -95,7 +96,7 @@ pub struct EndpointPlan {
 pub struct Reserve {
     /// The most sessions that the server holds.
     pub sessions: u32,
-    /// The number of these that are reserved.
+    /// The number of reserved sessions, out of `sessions`.
     pub reserved: u32,
     /// A host with at least this many sessions gets none of the reserved ones.
     pub few: u32,
@@ -152,7 +153,8 @@ pub struct Handlers {
     pub slow_percent: u32,
     /// The longest delay of a late answer that is not stuck, in ns.
     pub slowest_nanos: u64,
-    /// Percentage of late answers that are stuck. Their clients may be gone by then.
+    /// Percentage of late answers that are stuck. When a stuck answer is given, its client may be
+    /// gone.
     pub stuck_percent: u32,
     /// The longest delay of a stuck answer, in ns.
     pub stuck_nanos: u64,
@@ -240,11 +242,13 @@ impl Plan {
         self.features.has(Feature::Streams) && self.is_trusted()
     }
 
-    /// The time within which every call ends after the faults are over, in ns. If sessions stay
-    /// alive, an executing call is probed within 9/8 of a ping interval, and once more. Otherwise a
-    /// dead peer or a blocked call is detected within the liveness timeout and some pings, and a
-    /// session that is opening fails. Lost packets are retransmitted within the longest timeout,
-    /// for calls that queue behind each other. Runs use up to half of this bound.
+    /// The time within which every call ends after the faults are over, in ns.
+    ///
+    /// If sessions stay alive, a client probes an executing call within 9/8 of a ping interval, and
+    /// a second time within as long. Otherwise a dead peer or a blocked call is detected within the
+    /// liveness timeout and some pings, and a session that is opening fails within the connect
+    /// timeout. Lost packets are retransmitted within the longest timeout; calls may queue behind
+    /// each other. Runs use up to half of this bound.
     #[must_use]
     pub fn bound_nanos(&self, backlog_bytes: u64, backlog_calls: u64) -> u64 {
         let Times { liveness, ping, connect, .. } = self.times;
@@ -254,7 +258,8 @@ impl Plan {
         let slow = slow_methods.iter().max().map_or(0, |least| 2 * least);
         let executing = slowest_nanos.max(stuck_nanos).max(slow);
         let repeats = 8 * MAX_RTO + backlog_calls * MAX_RTO / 16;
-        // Time per byte at the rate of the slowest link, or of a controller at its minimum rate.
+        // Time per byte: at the minimum rate of a controller, or at a quarter of the rate of the
+        // slowest link (1 Gb/s).
         let per_byte = if self.features.has(Feature::Pacing) { SECOND / SLOWEST_PACE } else { 32 };
         calm + executing + repeats + backlog_bytes * per_byte
     }

@@ -21,11 +21,12 @@ pub(crate) const SERVER: u32 = 0;
 /// The far client (the host after the server's), and the client that loses packets (the last host).
 pub(crate) const FAR: u32 = 1;
 pub(crate) const LOSSY: u32 = PATH_HOSTS - 1;
-/// The distance of the lossy client in ns, and its credits. They are fewer than the packets that
-/// its path holds, so that only losses, and no queue, signal congestion.
+/// The delay of the lossy client's cable in ns, and the client's credits. The credits are fewer
+/// than the packets that the path holds, so that only losses, and no queue, signal congestion.
 const LOSSY_DELAY: u64 = 200_000;
 const LOSSY_CREDITS: u16 = 16;
-/// The part of its packets that it loses: some in most round trips.
+/// The fraction of the lossy client's sent packets that are lost: at least one packet in most round
+/// trips.
 const LOST: f64 = 0.08;
 /// Length of a datagram in bytes, and of the longest message in packets.
 const DATAGRAM: usize = 1_472;
@@ -37,8 +38,8 @@ const NEAR_CREDITS: u16 = 32;
 const FAR_CREDITS: u16 = 1_024;
 /// Calls that a client has under way.
 const OUTSTANDING: u32 = 4;
-/// The far client's calls: long ones, and short ones between them for enough round trips to lose
-/// all extra credits.
+/// The far client's calls: long calls, then short calls, then long calls again. The short calls
+/// take enough round trips for the session to lose all credits beyond the first ones.
 const TURNS: Turns = Turns { long: 6, short: 120 };
 /// The calls of a near client, all of them long.
 const NEAR_CALLS: u32 = 3;

@@ -5,7 +5,7 @@ use crate::Random;
 /// The distribution of message lengths.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// The payload of one packet on the shortest path, in bytes.
+    /// The payload of the largest datagram with a checksum, in bytes.
     pub packet: u32,
     /// The longest message, in bytes.
     pub longest: u32,
@@ -51,7 +51,7 @@ impl Sizes {
             };
         }
         let longest = u64::from(self.longest);
-        // All orders of magnitude are equally likely.
+        // The upper bound is the longest message divided by 1, 2, 4, .. or 32.
         let cap = longest >> random.below(6);
         let length = match random.below(8) {
             // At the boundary of a packet.

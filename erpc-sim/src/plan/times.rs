@@ -25,7 +25,8 @@ impl Times {
         let (liveness, connect, rto, length) = match scenario {
             Scenario::Calm => (10 * SECOND, 2 * SECOND, 5 * MS, 50 * MS),
             Scenario::Path => (10 * SECOND, 2 * SECOND, 5 * MS, 4_500 * MS),
-            // Long enough that idle sessions need their pings to stay alive.
+            // The long runs last longer than the liveness timeout, so that idle sessions need their
+            // pings to stay alive.
             _ if features.spare_sessions() => {
                 let length = *random.pick(&[2 * SECOND, 20 * SECOND, 40 * SECOND]);
                 (10 * SECOND, connect, rto, length)

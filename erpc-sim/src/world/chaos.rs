@@ -87,8 +87,8 @@ impl World<'_> {
     /// Records one packet in a few, if packets will be replayed or forged.
     pub(super) fn record(&mut self, packet: &Packet) {
         let wanted = self.plan.features.has_any(&[Feature::Replay, Feature::Spoofing]);
-        // Every session begins with the same request numbers: a packet from the beginning of one
-        // session may fit the next. Such packets are recorded more often.
+        // Every session begins with the same request numbers. So a packet from the beginning of a
+        // session may fit the next session. Such packets are recorded more often.
         let begins =
             packet.bytes.get(12..16).is_some_and(|number| number[0] < 16 && number[1..] == [0; 3]);
         let random = &mut self.chances.record;
@@ -108,7 +108,7 @@ impl World<'_> {
     }
 
     /// Plans replays of recorded packets that endpoint `index` sent or received. Called when the
-    /// endpoint or one of its sessions begins another life.
+    /// endpoint restarts, or replaces one of its sessions.
     pub(super) fn replay_past(&mut self, index: usize) {
         if self.plan.features.has(Feature::Replay) {
             // 4 us to 4 ms from now: the first calls are under way, on the shortest path or the
@@ -147,7 +147,7 @@ impl World<'_> {
         }
     }
 
-    /// Attackers that see no packets send forged ones with any sender address.
+    /// Attackers that see no packets send forged packets with any sender address.
     fn forge(&mut self, count: u32) {
         for _ in 0..count {
             let hosts = self.hosts();
@@ -155,8 +155,8 @@ impl World<'_> {
             let at = random.below(self.recorded.len() as u64) as usize;
             let Some(mut packet) = self.recorded.get(at).cloned() else { return };
             match random.below(4) {
-                // The packet of another sender. A handshake is not forged: a different endpoint may
-                // answer it.
+                // A packet with the address of another sender. A control packet does not count as
+                // forged, because a different endpoint may answer a handshake.
                 0 => {
                     let host = random.below(hosts) as u32;
                     let from = SimRoute::new(host, random.within(1, 3) as u16);

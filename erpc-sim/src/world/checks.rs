@@ -81,7 +81,8 @@ impl World<'_> {
                 ));
             }
         }
-        // The cost grows with the number of sessions, so a turn pays for only a few of them.
+        // The cost grows with the number of sessions. So with many sessions, these checks run only
+        // in one of `share` turns.
         let share = (sessions.0 + sessions.1) as u64 / CHECKED_ALWAYS;
         if node.turns.is_multiple_of(share.max(1)) {
             rpc.check_invariants();
@@ -90,7 +91,8 @@ impl World<'_> {
         if self.plan.scenario == Scenario::Path {
             node.party.note_limits(&rpc.context_at(now));
         }
-        // A received packet causes at most `credits` packets, a call too, and a timer a few.
+        // A received packet, a call or an answer of a stream causes at most about `credits`
+        // packets. An expired timer causes at most 10.
         let causes = received as u64 + u64::from(node.party.handed_over());
         // A growing window releases calls of all sessions. All clients learn of a shrinking window.
         let credits = MOST_CREDITS.max(self.plan.endpoints[index].most_credits);

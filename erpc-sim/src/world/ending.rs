@@ -50,10 +50,10 @@ impl World<'_> {
                 if calls + streams == 0 && everybody_is_there {
                     let (used, given) = (now.nanos_since(since), until.nanos_since(since));
                     self.bound_used = used.saturating_mul(1_000) / given.max(1);
-                    // Long enough for clients to acknowledge their responses, even if the
-                    // acknowledgement is lost once. Longer than the liveness timeout: pings keep
-                    // idle sessions alive. Servers have also reclaimed the shares of quiet clients
-                    // by then.
+                    // The rest is long enough for clients to acknowledge their responses, even if
+                    // an acknowledgement is lost once, and for servers to reclaim the shares of
+                    // quiet clients. It is longer than the liveness timeout, so only pings keep the
+                    // idle sessions alive.
                     let rest = self.plan.probes_every_nanos() * 32 * 4 + 2_000_000_000;
                     let until_rested = self.driver.now().plus_nanos(rest);
                     self.driver.schedule(until_rested, Event::Rested);
@@ -244,8 +244,8 @@ impl World<'_> {
                     "the run has no faults, but endpoint {index} counts {protocol:?}"
                 ));
             }
-            // When hundreds of clients connect at the same time, so do their handshakes, and no
-            // credits cover those.
+            // When hundreds of clients connect at the same time, their handshakes may overflow the
+            // queue, because no credits limit the packets of handshakes.
             let is_crowded = !matches!(self.plan.scenario, Scenario::Calm | Scenario::Path);
             if stats.transport.rx_overflow > 0 && self.plan.is_calm() && !is_crowded {
                 self.oracle.blame(format!(

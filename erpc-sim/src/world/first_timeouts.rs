@@ -160,8 +160,8 @@ mod tests {
         first_timeouts
     }
 
-    /// Whether a request of one packet is late that is sent at 10 ms and retransmitted `waited` ms
-    /// later. The minimum timeout is 1 ms.
+    /// Whether the timeout is too late if a client sends a request of one packet at 10 ms and
+    /// retransmits it `waited` ms later. The minimum timeout is 1 ms.
     fn is_late(first_timeouts: &mut FirstTimeouts, waited: u64) -> bool {
         let again = Repetition { connection: client().to_u64(), number: 1, before: at(10) };
         first_timeouts.repeated(CLIENT, SERVER, &again, at(10 + waited), MS).is_some()

@@ -8,8 +8,8 @@ use erpc_core::wire::{Header, Kind};
 
 use crate::SimRoute;
 
-/// A session that has sent nothing for this long, in ns, starts again with its first credits. This
-/// is a little more than two RTOs without backoff.
+/// A session that has sent nothing for this long, in ns, starts again with its first credits. The
+/// client itself counts two RTOs without backoff as a pause. This time is longer.
 const PAUSE: u64 = MAX_RTO / 2;
 
 /// The most response packets that one request for response may ask for.

@@ -98,7 +98,8 @@ pub struct World<'p> {
     last_requests: unread::LastRequests,
     /// First timeouts of sessions that were just opened.
     first_timeouts: first_timeouts::FirstTimeouts,
-    /// Packets that clients send after pauses. `None` if ended calls may still hold credits.
+    /// Packets that clients send after pauses. `None` if packets may be lost, calls may end early,
+    /// or loops may pause.
     flights: Option<flights::Flights>,
     /// Packets in flight of each session. `None` unless the scenario is
     /// [`Scenario::Path`](crate::Scenario::Path).
@@ -126,7 +127,8 @@ pub struct World<'p> {
 
 /// The most recorded packets.
 const RECORDED: usize = 512;
-/// One in this many packets is recorded.
+/// One in this many packets is recorded. Of the packets from the beginning of a session, half are
+/// recorded.
 const RECORD_ONE_IN: u64 = 8;
 
 impl<'p> World<'p> {
@@ -151,7 +153,8 @@ impl<'p> World<'p> {
             pulls: packets::Pulls::default(),
             last_requests: unread::LastRequests::default(),
             first_timeouts: first_timeouts::FirstTimeouts::new(plan),
-            // After an absence, a client reads answers that arrived long ago, and continues.
+            // Runs with `Absence` are not checked: after a pause of its loop, a client reads the
+            // answers that arrived meanwhile, and continues.
             flights: (plan.spares_packets()
                 && !plan.features.has_any(&[
                     Feature::Cancels,

@@ -61,9 +61,9 @@ impl Requests {
 pub(super) struct Pulls(BTreeMap<(SimRoute, u64, u32, bool), (u32, u32)>);
 
 impl Pulls {
-    /// Response packets that a request for response may bring: the packets that it names, and those
-    /// between them and the packets asked for before. An earlier request for response that was lost
-    /// has asked for the latter.
+    /// Response packets that a request for response may bring: the packets that it names, and the
+    /// packets between the last packet asked for before and the first one that it names. An earlier
+    /// request for response has asked for the packets in between, but may have been lost.
     fn brings(&mut self, to: SimRoute, header: &Header) -> u64 {
         /// The most credits of a session.
         const MOST: u32 = 1_024;
@@ -142,7 +142,7 @@ impl World<'_> {
                 let Header { kind, flags, .. } = header;
                 let trailer = flags.trailer();
                 self.nodes[index].answers.sent += u64::from(kind != Kind::Control);
-                // If one endpoint asks for checksums, all endpoints have them.
+                // If the plan's endpoints ask for checksums, all sessions have them.
                 if trailer != (kind == Kind::Control || self.has_checksums) {
                     let with = if trailer { "with" } else { "without" };
                     self.oracle.blame(format!("a {kind:?} is sent {with} a checksum"));
@@ -346,8 +346,8 @@ impl World<'_> {
     }
 }
 
-/// The most session packets that a server may send because of this packet. Part of a request, or
-/// its cancellation, has at most one answer. A request for response names a number of packets.
+/// The most session packets that a server may send because of this packet. A packet of a request,
+/// or a cancellation, has at most one answer. A request for response names a number of packets.
 #[inline]
 fn answers_asked_for(packet: &Packet, pulls: &mut Pulls) -> u64 {
     match Header::parse(&packet.bytes) {

@@ -17,11 +17,11 @@ use crate::{Scenario, SimRoute};
 /// Limit of packets in flight, in percent of the recent answers per base RTT, plus `FEW` packets.
 const GROWTH_PERCENT: u32 = 230;
 const FEW: u32 = 8;
-/// The number of recent round trips with answers. A session that needs few credits loses the others
-/// in half of them.
+/// The number of recent round trips with answers. A session that needs few credits loses its other
+/// credits within half of these round trips.
 const LATELY: usize = 40;
-/// Bursts are only checked on paths with at least this base RTT, in ns: pacing makes up for delays
-/// of 66 us.
+/// Bursts are only checked on paths with at least this base RTT, in ns. On shorter paths, they may
+/// be too large: after a delay, a paced session catches up on at most 66 us in one burst.
 const LONG_PATH: u64 = 1_000_000;
 /// In 1/`BURST_PART` of a base RTT a session may send its first credits, plus this percentage of
 /// the recent answers per base RTT.

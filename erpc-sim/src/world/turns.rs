@@ -48,7 +48,8 @@ impl World<'_> {
         }
     }
 
-    /// The same, unless the endpoint has died since. Its calls and streams died with it.
+    /// As [`act`](Self::act), unless the endpoint has died since the action was planned. The calls
+    /// and streams of the endpoint died with it.
     pub(super) fn act_in_life(
         &mut self,
         of: Incarnation,

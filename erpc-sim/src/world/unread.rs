@@ -56,8 +56,9 @@ impl Repetition {
 }
 
 impl LastRequests {
-    /// Notes a packet that `from` sends to `to` now. Returns the request that it repeats, if any.
-    /// Only requests of one packet count, cut as before: only a timeout sends them again.
+    /// Notes a packet that `from` sends to `to` now. Returns the request that the packet repeats,
+    /// if any. Counts only requests of one packet that are cut as before, because a client repeats
+    /// such a request only after a timeout.
     pub(super) fn sent(
         &mut self,
         from: SimRoute,

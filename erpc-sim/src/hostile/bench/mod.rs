@@ -1,8 +1,8 @@
 //! A server under attack, and the effect on its honest clients.
 //!
 //! The server is a real endpoint whose loop uses virtual processor time. So an attack that costs
-//! work, fills the receive queue or occupies the cable increases the latency of honest clients.
-//! These are real endpoints on hosts of their own, and use no processor time.
+//! work, fills the receive queue or occupies the cable increases the latency of honest clients. The
+//! honest clients are real endpoints on hosts of their own. They use no processor time.
 
 mod victim;
 
@@ -30,13 +30,15 @@ use crate::{Random, SimRoute};
 /// clock read (a system call takes 109 ns on this class of machine; kernel bypass takes less).
 pub const TURN_NANOS: u64 = 300;
 /// Processor time of a received or sent packet, in ns. UDP with segmentation offload echoes 5.4
-/// million packets per second in runs of 16: 185 ns for one in and one out, rounded up.
+/// million packets per second in runs of 16: 185 ns for one packet in and one packet out, so 93 ns
+/// per packet, rounded up.
 pub const PACKET_NANOS: u64 = 100;
 
 /// The server's address.
 pub const VICTIM: SimRoute = SimRoute::new(0, SimRoute::SERVICE);
 
-/// Start of the calls, in ns. Sessions are open by then.
+/// Time from a client's connect to its first call, at least, in ns. The session is open by then.
+/// The victim makes its own calls from this time on.
 const CALLS_FROM: u64 = 2_000_000;
 /// Start of the measurement, in ns. Attacks should have begun by then.
 const MEASURED_FROM: u64 = 4_000_000;
@@ -46,13 +48,13 @@ const MEASURED_FROM: u64 = 4_000_000;
 pub struct Bench {
     /// The seed of all randomness.
     pub seed: u64,
-    /// Honest clients. The last one makes large calls, which do not count in `p50_nanos` and
-    /// `p99_nanos`.
+    /// The number of honest clients. The last client makes large calls, which do not count in
+    /// `p50_nanos` and `p99_nanos`.
     pub clients: u32,
-    /// When the first client connects and begins to call, in ns. The others connect at the
-    /// beginning.
+    /// When the first client connects, in ns. The other clients connect at time 0. Each client
+    /// begins to call at least 2 ms after it connects.
     pub first_from: u64,
-    /// Calls per second and client, on average.
+    /// Calls per second and client, on average. The client with large calls makes a tenth of them.
     pub calls_per_second: u64,
     /// Duration of the run in virtual time, in ns.
     pub nanos: u64,
@@ -84,7 +86,8 @@ impl Default for Bench {
 pub struct AttackReport {
     /// Measured calls of honest clients, including failed ones.
     pub calls: u64,
-    /// Calls of honest clients that ended with an error.
+    /// Calls of honest clients that ended with an error or were rejected, from the beginning of the
+    /// run.
     pub failed: u64,
     /// The median latency of small calls, in ns.
     pub p50_nanos: u64,
@@ -104,7 +107,8 @@ pub struct AttackReport {
     pub busy_nanos: u64,
     /// Packets dropped because the server's receive queue was full.
     pub overflowed: u64,
-    /// Packets that the attacker sent: to the server or, in its name, to others.
+    /// Packets that the attacker sent: to the server or, with the server's source address, to
+    /// clients.
     pub attack_packets: u64,
     /// Bytes received from and sent to addresses that were never validated.
     pub strangers_bytes: (u64, u64),
@@ -238,7 +242,7 @@ impl Client {
 /// The number of the victim's endpoint. The clients follow, and the attacker is the last.
 const VICTIM_INDEX: usize = 0;
 
-/// The packets of the victim's last turn leave.
+/// The event that moves the packets of the victim's last turn to its cable.
 struct Leave;
 
 struct BenchRun {
@@ -305,7 +309,8 @@ impl BenchRun {
         }
     }
 
-    /// Plans the attacker's next action. It may have changed its mind.
+    /// Plans the attacker's next action. Replaces the earlier plan, because the attacker may have
+    /// changed its time.
     fn plan_attack(&mut self, attacker: &Option<&mut dyn Attacker>) {
         let index = self.clients.len() + 1;
         self.driver.cancel_turn(index);
@@ -385,7 +390,7 @@ impl BenchRun {
         }
         latencies.sort_unstable();
         large.sort_unstable();
-        // Without any answer, the latency is infinite.
+        // If no call ended, the latency is infinite.
         let nanos = |sorted: &[u64], fraction| quantile(sorted, fraction).unwrap_or(u64::MAX);
         (report.p50_nanos, report.p99_nanos) = (nanos(&latencies, 0.5), nanos(&latencies, 0.99));
         report.large_p99_nanos = nanos(&large, 0.99);

@@ -17,9 +17,9 @@ use crate::SimRoute;
 use crate::net::Packet;
 use crate::transport::{Port, Sent, SimTransport};
 
-/// The calls that the victim itself keeps under way.
+/// The number of calls that the victim itself keeps in flight.
 const OWN_CALLS: usize = 4;
-/// The size of these calls, in bytes.
+/// The size of the victim's own requests, in bytes.
 const OWN_CALL: usize = 20_000;
 /// Expensive counters are read once in this many turns.
 const LOOK_EVERY: u64 = 16;
@@ -35,7 +35,7 @@ pub(super) struct Victim {
     report: AttackReport,
 }
 
-/// Answers every request with its own bytes. Calls another server, if the bench has one.
+/// Answers every request with the request's bytes. Calls another server, if the bench has one.
 #[derive(Default)]
 struct Echo {
     calls: Option<SessionId>,
@@ -114,7 +114,8 @@ impl Victim {
         self.port.deliver(packet.from, packet.bytes, packet.marked);
     }
 
-    /// One turn. Returns when the next one is due, at the earliest when this one ends.
+    /// Takes one turn. Returns when the next turn is due; `None` if only a packet can cause it. The
+    /// time may be before the end of this turn, and the next turn then begins at that end.
     pub(super) fn turn(&mut self, now: Instant) -> Option<Instant> {
         let before = self.port.stats();
         self.port.set_now(now);

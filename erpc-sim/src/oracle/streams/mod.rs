@@ -54,7 +54,7 @@ enum Handler {
     NotStarted,
     Runs,
     Ended(StreamResult),
-    /// It was told to stop, or died.
+    /// The handler was told to stop, died with its endpoint, or lost its client.
     Stopped,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Stream {
     /// The reader has learned how the stream ended.
     told: bool,
     /// The handler must not start any more: the server knows that the stream is over, or the client
-    /// learned that it was not executed.
+    /// learned that the stream was not executed.
     must_not_start: bool,
 }
 
@@ -396,14 +396,15 @@ impl Oracle {
                 self.check_late(id, "fails");
                 self.handler_events.late += 1;
             }
-            // Allowed also where sessions are spared.
+            // A lack of memory may end a call even if nothing ends sessions early. `check_cause`
+            // would report it.
             Cause::NoMemory if self.memory_is_short => {}
             _ => self.check_cause(session, cause, what),
         }
     }
 
-    /// All calls of a stream have ended, and no more follow. Its session is free again unless it is
-    /// `spoilt`. Unless spoilt, the server knows that the stream is over.
+    /// All calls of a stream have ended, and no more follow. Unless the session is `spoilt`, it is
+    /// free again, and the server knows that the stream is over.
     pub(crate) fn stream_is_over(&mut self, id: u32, spoilt: bool) {
         self.tell(id, || format!("is over, its session spoilt: {spoilt}"));
         let stream = &mut self.streams[id as usize];

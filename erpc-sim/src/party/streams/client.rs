@@ -17,8 +17,9 @@ pub(super) struct ClientStream {
     machine: StreamClient,
     /// The session, or the cause of its end.
     session: Result<SessionId, Cause>,
-    /// The session has opened, so the server's limit is known.
+    /// The session has opened, so the stream can learn the server's limit.
     open: bool,
+    /// The stream has learned the longest request that the server accepts.
     knows_limit: bool,
     script: StreamScript,
     deadline: Instant,
@@ -112,7 +113,7 @@ impl ClientStream {
         true
     }
 
-    /// A scheduled event has come.
+    /// A scheduled event is due.
     pub(super) fn wake(&mut self, who: Who, context: &mut StreamContext<'_, '_>) {
         match who {
             Who::ClientWriter => self.writer.go_on(),
@@ -148,8 +149,8 @@ impl ClientStream {
         }
     }
 
-    /// Ends the stream after its deadline. A call in flight ends by its own deadline, and tells
-    /// more: whether anything was executed.
+    /// Ends the stream after its deadline if no call is in flight. A call in flight ends by its own
+    /// deadline, and its error also says whether anything was executed.
     fn end_in_time(&mut self, context: &mut StreamContext<'_, '_>) {
         if self.late && !self.machine.is_calling() {
             self.late = false;
@@ -285,7 +286,8 @@ impl ClientStream {
         })
     }
 
-    /// There is no memory for the closing call. Cancelled calls tell the server the same.
+    /// There is no memory for the call that closes the stream. Cancels the calls in flight instead,
+    /// which also tells the server that the stream is over.
     fn give_up(&mut self, context: &mut StreamContext<'_, '_>) {
         let Ok(session) = self.session else { return };
         for &(token, _) in &self.calls {

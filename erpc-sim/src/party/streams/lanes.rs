@@ -52,7 +52,7 @@ impl Party {
         }
     }
 
-    /// Begins the remaining streams on free lanes, usually on established ones.
+    /// Begins the remaining streams on free lanes, usually on lanes whose sessions are established.
     pub(in crate::party) fn use_lanes(
         &mut self,
         cx: &mut Cx<'_>,
@@ -179,7 +179,7 @@ impl Party {
         self.go_on_with(cx, at, oracle);
     }
 
-    /// A scheduled event has come at a client's end.
+    /// A scheduled event of a stream's client is due.
     pub(super) fn wake_client(&mut self, cx: &mut Cx<'_>, wake: Wake, oracle: &mut Oracle) {
         let Streams { begun, means, .. } = &mut self.streams;
         if let Some(at) = begun.iter().position(|stream| stream.id() == wake.stream) {

@@ -1,5 +1,5 @@
-//! The streams of a party: both ends of `erpc_core::stream`. They are bound to calls in the same
-//! way as in `client/stream` and `serving/stream.rs`.
+//! The streams of a party: both ends of `erpc_core::stream`. The ends are bound to calls in the
+//! same way as in `client/stream` and `serving/stream.rs`.
 //!
 //! ```text
 //!   Streams         the streams of one endpoint, and their resources          mod.rs

@@ -16,7 +16,7 @@ use crate::party::{Cx, Party};
 use crate::pattern;
 use crate::stream_script::{Direction, Order, StreamScript};
 
-/// The streams of one session. One is alive at a time.
+/// The streams of one session. At most one stream is alive at a time.
 #[derive(Debug)]
 pub(super) struct Served {
     client: ClientId,
@@ -142,7 +142,7 @@ impl Served {
         }
     }
 
-    /// A description of the remaining state of streams, if there is any although none is under way.
+    /// Describes the state of the session's streams. `None` if no state remains.
     pub(super) fn rest(&self) -> Option<String> {
         let is_idle = self.machine.is_idle() && self.waiting.is_empty() && self.handler.is_none();
         (!is_idle).then(|| format!("{self:?}"))
@@ -222,7 +222,7 @@ impl Served {
         any
     }
 
-    /// A scheduled event has come at the handler's end.
+    /// A scheduled event of the handler is due.
     fn wake(&mut self, who: Who, context: &mut StreamContext<'_, '_>) {
         let Some(handler) = &mut self.handler else { return };
         match who {
@@ -297,7 +297,7 @@ impl Party {
         }
     }
 
-    /// A scheduled event has come at a handler's end.
+    /// A scheduled event of a handler is due.
     pub(super) fn wake_handler(&mut self, cx: &mut Cx<'_>, wake: Wake, oracle: &mut Oracle) {
         let Streams { served, means, .. } = &mut self.streams;
         let runs = |served: &&mut Served| {
