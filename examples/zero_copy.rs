@@ -23,9 +23,9 @@ mod proto {
 
 /// Calls in flight.
 const WINDOW: u64 = 32;
-/// Calls per turn of a measurement.
+/// Calls in one run of a variant.
 const CALLS: u64 = 100_000;
-/// Turns of each variant. The fastest turn is the result.
+/// Runs of each variant. The fastest run is the result.
 const TURNS: usize = 7;
 
 #[derive(erpc::Service)]
@@ -117,7 +117,7 @@ impl Lab {
         start.elapsed() / u32::try_from(CALLS).unwrap_or(u32::MAX)
     }
 
-    /// The fastest turn of each variant. The variants alternate.
+    /// The time of a call in the fastest run of each variant. The variants alternate.
     fn compare(&self, one: &dyn Fn(&Self), other: &dyn Fn(&Self)) -> (Duration, Duration) {
         let turns = (0..TURNS).map(|_| (self.time(one), self.time(other)));
         turns.fold((Duration::MAX, Duration::MAX), |best, turn| {

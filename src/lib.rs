@@ -75,16 +75,16 @@
 //! * An [`Endpoint`] belongs to one thread. Its event loop runs in [`Endpoint::block_on`] and
 //!   similar functions, and in a [`Server`]'s threads; otherwise it does nothing. A call takes no
 //!   lock.
-//! * A [`Session`] is a connection to one peer. Its calls complete in any order; calls beyond its
-//!   window queue.
+//! * A [`Session`] is a connection to one peer. Its calls complete in any order. Calls beyond its
+//!   window wait in a queue.
 //! * A call is a future, [`Call`], or takes a callback: `greeter.greet_with(request, |result| ..)`.
 //!   The endpoint itself drives the futures, so no async runtime is needed.
 //! * A handler runs in the event loop ([`Mode::Dispatch`](service::Mode::Dispatch)), so it should
 //!   take only microseconds. Methods that take longer run on worker threads: declare them `WORKER`
 //!   in the `.proto` file, or list them in `worker(..)` in the derive's attribute. Methods that
-//!   wait for others are declared `ASYNC`; their handlers are `async fn`s on the loop's own
-//!   executor. A handler that cannot answer yet calls [`Request::defer`] and answers later, from
-//!   any thread.
+//!   wait, for example for other servers, are declared `ASYNC`; their handlers are `async fn`s on
+//!   the loop's own executor. A handler that cannot answer yet calls [`Request::defer`] and answers
+//!   later, from any thread.
 //! * [`Interceptor`]s run before and after the handler of every call, wherever the handler runs.
 //! * A method may stream in one direction or both: [`Incoming`], [`Outgoing`], [`Upload`].
 //! * A client calls over a [`Channel`]: one session, or several servers with load balancing. Calls
@@ -94,7 +94,7 @@
 //!
 //! # Errors
 //!
-//! Every call ends exactly once, with the response or a [`CallError`]. Its variants tell first
+//! Every call ends exactly once, with the response or a [`CallError`]. The error's variants say
 //! whether the handler has run: a [`Status`] from the handler, not executed, maybe executed, or
 //! executed with the response lost. A handler runs at most once for one attempt of a call, and only
 //! a [`RetryPolicy`] makes further attempts. A dead server is detected within seconds, and its
@@ -276,8 +276,8 @@ macro_rules! generated {
             clippy::all,
             clippy::nursery,
             clippy::pedantic,
-            // Only the restriction lints that generated code triggers: a crate that forbids a
-            // listed lint gets an error.
+            // Lists only the restriction lints that generated code triggers, because a crate that
+            // forbids a listed lint gets an error.
             clippy::absolute_paths,
             clippy::as_conversions,
             clippy::decimal_literal_representation,

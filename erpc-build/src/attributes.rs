@@ -50,8 +50,8 @@ impl ParsedAttributes {
 }
 
 /// Whether the path of a setting matches `full_name`, by the rules of `prost_build`. A path that
-/// starts with a dot is absolute and matches everything below it; any other path matches as a
-/// suffix.
+/// starts with a dot is absolute and matches that item and everything below it. Any other path
+/// matches as a suffix.
 pub(crate) fn matches(path: &str, full_name: &str) -> bool {
     let Some(prefix) = path.strip_prefix('.') else {
         return full_name == path

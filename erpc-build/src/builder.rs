@@ -64,8 +64,8 @@ pub struct Builder {
     changes: Vec<(String, Change)>,
     traits: Attributes,
     clients: Attributes,
-    /// For messages with a fixed layout, which `prost` does not generate. `prost` has a copy for
-    /// the others.
+    /// Attributes of messages with a fixed layout, which this crate generates. `prost` has the same
+    /// attributes for all other messages.
     messages: Attributes,
     /// Path in `.proto` files, and path in Rust.
     externs: Vec<(String, String)>,
@@ -100,13 +100,14 @@ impl Builder {
     }
 
     /// The default deadline of a method's calls, which a caller can override; overrides the
-    /// `.proto` file. Zero: no deadline. Rounded up to microseconds. Clients use it.
+    /// `.proto` file. Zero: no deadline. Rounded up to microseconds. The generated client applies
+    /// it to its calls.
     pub fn deadline(self, method: impl Into<String>, deadline: Duration) -> Self {
         self.change(method, Change::Deadline(deadline))
     }
 
-    /// Declares whether a method's calls may be retried; overrides the `.proto` file. Clients use
-    /// it to decide about retries.
+    /// Declares whether a method's calls may be retried; overrides the `.proto` file. Clients read
+    /// this when they decide about a retry.
     pub fn idempotent(self, method: impl Into<String>, idempotent: bool) -> Self {
         self.change(method, Change::Idempotent(idempotent))
     }
@@ -138,7 +139,8 @@ impl Builder {
         self
     }
 
-    /// Adds an attribute in front of the client's `pub struct`, for the services that `path` matches.
+    /// Adds an attribute in front of the client's `pub struct`, for the services that `path`
+    /// matches.
     pub fn client_attribute(
         mut self,
         path: impl Into<String>,
@@ -156,7 +158,8 @@ impl Builder {
         self
     }
 
-    /// Adds an attribute, such as `#[derive(Eq)]`, to the messages and enums that `path` matches.
+    /// Adds an attribute, such as `#[derive(Eq)]`, to the messages, enums and oneofs that `path`
+    /// matches.
     pub fn type_attribute(mut self, path: impl AsRef<str>, attribute: impl AsRef<str>) -> Self {
         self.messages.add(path.as_ref().to_owned(), attribute.as_ref().to_owned());
         self.prost.type_attribute(path, attribute);
@@ -170,13 +173,14 @@ impl Builder {
         self
     }
 
-    /// Adds an attribute to the enums that `path` matches.
+    /// Adds an attribute to the enums and oneofs that `path` matches.
     pub fn enum_attribute(mut self, path: impl AsRef<str>, attribute: impl AsRef<str>) -> Self {
         self.prost.enum_attribute(path, attribute);
         self
     }
 
-    /// Adds an attribute to the fields that `path` matches.
+    /// Adds an attribute to the fields that `path` matches. Fields of messages with a fixed layout
+    /// get none.
     pub fn field_attribute(mut self, path: impl AsRef<str>, attribute: impl AsRef<str>) -> Self {
         self.prost.field_attribute(path, attribute);
         self
@@ -243,15 +247,17 @@ impl Builder {
         self
     }
 
-    /// Changes any other setting of `prost_build`. erpc replaces the service generator.
+    /// Changes any other setting of `prost_build`. A service generator set here has no effect: erpc
+    /// sets its own.
     pub fn prost(mut self, change: impl FnOnce(&mut prost_build::Config)) -> Self {
         change(&mut self.prost);
         self
     }
 
     /// Reads the files with an installed `protoc` instead of `protox`, which is part of this crate.
-    /// For features that only Google's own compiler has. `protoc` is found in `PATH`, or at the
-    /// path in the environment variable `PROTOC` or in [`prost_build::Config::protoc_executable`].
+    /// Use it for features that only Google's own compiler supports. `protoc` is found in `PATH`,
+    /// or at the path in the environment variable `PROTOC` or in
+    /// [`prost_build::Config::protoc_executable`].
     pub fn use_protoc(mut self) -> Self {
         self.protoc = true;
         self
@@ -276,8 +282,8 @@ impl Builder {
             source::read(&protos, &includes, &mut paths)
         };
         if self.rerun_if_changed {
-            // Also after an error, so that cargo runs the build script again once the file is
-            // fixed.
+            // Paths are printed after an error as well, so that cargo runs the build script again
+            // when the file changes.
             for path in paths {
                 println!("cargo::rerun-if-changed={}", path.display());
             }
@@ -285,10 +291,10 @@ impl Builder {
         self.generate(&source?)
     }
 
-    /// Generates code, with all services, from `.proto` files that another compiler has read.
-    /// `encoded` is an encoded `FileDescriptorSet` with imports, such as `protoc --include_imports
-    /// --include_source_info --descriptor_set_out` writes. `--include_source_info` keeps the
-    /// comments, which become documentation.
+    /// Generates code for all messages and all services of `.proto` files that another compiler has
+    /// read. `encoded` is an encoded `FileDescriptorSet` with imports, such as `protoc
+    /// --include_imports --include_source_info --descriptor_set_out` writes.
+    /// `--include_source_info` keeps the comments, which become documentation.
     ///
     /// The parameter is not a `prost_types::FileDescriptorSet`, because that type drops the options
     /// of erpc.
@@ -307,7 +313,8 @@ impl Builder {
         }
         let mut files = files(source);
         if !self.parts.client && !self.parts.server {
-            // `prost_build` expects code for a package that has only services.
+            // Services are removed here, not skipped in the generator: `prost_build` panics if a
+            // package has services but no generated code.
             files.file.iter_mut().for_each(|file| file.service.clear());
         }
         let schema = Schema::new(source, &self.changes)?;
@@ -317,8 +324,8 @@ impl Builder {
         });
         let views: Vec<_> = views.map(|(message, _)| message).collect();
         let type_names = check::check(&files, &views)?;
-        // `prost` does not generate messages with an extern path; messages with a fixed layout are
-        // generated here.
+        // This crate generates the messages with a fixed layout. An extern path keeps `prost` from
+        // generating them as well.
         for (message, layout) in schema.messages(&source.pool) {
             if layout == Layout::Fixed && !types.is_extern(message.full_name()) {
                 let path = format!(".{}", message.full_name());
@@ -341,8 +348,9 @@ impl Builder {
             pool: source.pool.clone(),
             files: Generator::order(&files),
         };
-        // Each call replaces the earlier paths, so one call sets all paths. Without paths there is
-        // no call, so that paths set through `Builder::prost` remain.
+        // Each call of `Config::bytes` or `Config::btree_map` replaces the earlier paths, so one
+        // call sets all paths. Without paths there is no call, so that paths set through
+        // `Builder::prost` remain.
         if !self.bytes.is_empty() {
             self.prost.bytes(self.bytes);
         }
@@ -365,8 +373,8 @@ impl Builder {
     }
 }
 
-/// The input of `prost`: all files except `erpc/options.proto`, with services only in the named
-/// files.
+/// The input of `prost`: all files except `erpc/options.proto`, and except `descriptor.proto` if
+/// only the options import it. Only the named files keep their services.
 fn files(source: &Source) -> FileDescriptorSet {
     const DESCRIPTOR: &str = "google/protobuf/descriptor.proto";
     let mut file: Vec<_> = source.pool.file_descriptor_protos().cloned().collect();

@@ -13,13 +13,13 @@ use crate::Error;
 use crate::method_id::method_id;
 use crate::types::view_name;
 
-/// The owner of each name. The key is the place (a package or message) and the name in Rust.
+/// The owner of each name. The key is the scope (a package or a message) and the name in Rust.
 #[derive(Default)]
 struct Owners(HashMap<(String, String), String>);
 
 impl Owners {
-    /// Gives a name to `owner`, which is the text for errors. Fails if the name has an owner
-    /// already.
+    /// Gives a name in `place` to `owner`, a description for error messages. Fails if the name has
+    /// an owner already.
     fn claim(&mut self, place: &str, rust_name: String, owner: String) -> Result<(), Error> {
         match self.0.insert((place.to_owned(), rust_name.clone()), owner.clone()) {
             None => Ok(()),
@@ -107,7 +107,7 @@ fn modules(files: &FileDescriptorSet) -> Result<(), Error> {
             owners.claim(file.package(), message.name().to_snake_case(), owner)?;
         }
     }
-    // A package can have several files.
+    // Several files can belong to one package, which claims its name only once.
     let packages: HashSet<_> = files.file.iter().map(FileDescriptorProto::package).collect();
     for (parent, name) in packages.into_iter().filter_map(|package| package.rsplit_once('.')) {
         owners.claim(parent, name.to_snake_case(), format!("package {parent}.{name}"))?;
@@ -139,8 +139,8 @@ fn types(
     Ok(names)
 }
 
-/// Claims the names of the types at one place and of the types nested in them. Fields need no
-/// check: compilers of `.proto` files refuse fields with the same JSON name.
+/// Claims the names of the types in one package or message and of the types nested in them. Fields
+/// need no check: compilers of `.proto` files refuse fields with the same JSON name.
 fn members(
     owners: &mut Owners,
     place: &str,

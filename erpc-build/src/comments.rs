@@ -1,5 +1,5 @@
-//! Adds a comment to each item without one, so that all generated items are documented. Crates may
-//! forbid `missing_docs`.
+//! Adds a comment to each item without one, so that generated code compiles in crates that forbid
+//! `missing_docs`.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use prost_types::{
 
 use crate::check::full_name;
 
-/// The fields of descriptors that are part of a [`Location`]'s path.
+/// Numbers of descriptors' fields, as they occur in the path of a [`Location`].
 mod tag {
     pub(super) const FILE_MESSAGE: i32 = 4;
     pub(super) const FILE_ENUM: i32 = 5;
@@ -60,7 +60,8 @@ fn is_blank(comment: &str) -> bool {
 struct Comments {
     /// Path of the current item.
     path: Vec<i32>,
-    /// Path of each item, and its comment if it has no other.
+    /// Path of each item, and the comment to add if the item has none. `None`: only a location is
+    /// added.
     wanted: HashMap<Vec<i32>, Option<String>>,
 }
 

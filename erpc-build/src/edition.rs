@@ -8,7 +8,8 @@ use prost_types::{
 };
 use protox::file::File;
 
-/// Why a file cannot be read as proto3, and what to write instead. Follows the name of the file.
+/// Why a file cannot be read as proto3, and what to write instead. In the error, this text follows
+/// the name of the file.
 pub(crate) type Refusal = String;
 
 /// The edition in a file's first statement, and the byte range of that statement.
@@ -32,7 +33,8 @@ fn statement(text: &str) -> Option<(&str, std::ops::Range<usize>)> {
 }
 
 /// Reads a file with an edition. `None`: the file has no edition. The outer error is from the
-/// parser, if the text is not valid proto3.
+/// parser, if the text is not valid proto3. The inner error says why the edition or a feature is
+/// refused.
 pub(crate) fn read(name: &str, text: &str) -> Option<Result<Result<File, Refusal>, protox::Error>> {
     let (edition, at) = statement(text)?;
     if edition != "2023" {
@@ -42,7 +44,7 @@ pub(crate) fn read(name: &str, text: &str) -> Option<Result<Result<File, Refusal
         ))));
     }
     let mut proto3 = text.to_owned();
-    // Keeps the line numbers in errors correct.
+    // The statement's line breaks stay, so that errors have the right line numbers.
     let breaks = "\n".repeat(text[at.clone()].matches('\n').count());
     proto3.replace_range(at, &format!("syntax = \"proto3\";{breaks}"));
     let parsed = File::from_source(name, &proto3);
@@ -122,7 +124,8 @@ fn lower(file: &mut FileDescriptorProto) -> Result<(), Refusal> {
             features.with(options)?;
         }
     }
-    // The features were removed, so the indexes in the paths of options are no longer correct.
+    // The features were removed, so the indexes in the paths of options are no longer correct. Drop
+    // these locations.
     const UNINTERPRETED: i32 = 999;
     if let Some(info) = &mut file.source_code_info {
         info.location.retain(|location| !location.path.contains(&UNINTERPRETED));
@@ -163,8 +166,8 @@ fn enumeration(of: &mut EnumDescriptorProto, features: Features) -> Result<(), R
     Ok(())
 }
 
-/// Applies the features to a field. Returns whether it must become `optional`, because it records
-/// whether it is set.
+/// Applies the features to a field. Returns whether proto3 must declare the field `optional`, so
+/// that it records whether it is set.
 fn field(of: &mut FieldDescriptorProto, features: Features) -> Result<bool, Refusal> {
     let options = of.options.as_mut().map(|options| &mut options.uninterpreted_option);
     let features = features.with(options)?;

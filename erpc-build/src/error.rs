@@ -20,7 +20,8 @@ pub enum Error {
         /// What is wrong, and what to do.
         problem: String,
     },
-    /// Options of erpc are used in a place or in a way that is not possible. Lists all of them.
+    /// Options of erpc, or settings of the builder for a method, are used in a wrong place or in a
+    /// wrong way. Lists all such uses.
     Options(Vec<Misuse>),
     /// Two methods have the same id. Packets contain the id instead of the name.
     MethodCollision {
@@ -38,7 +39,7 @@ pub enum Error {
         /// The name of both items in Rust.
         rust_name: String,
     },
-    /// The value of a setting, an attribute or a path, is not valid Rust.
+    /// The value of a setting (an attribute or a path) is not valid Rust.
     Setting {
         /// Name of the setting, a function of [`Builder`](crate::Builder).
         name: &'static str,

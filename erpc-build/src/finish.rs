@@ -8,16 +8,17 @@ use crate::{Error, source};
 /// Characters at the end of an address that belong to the sentence, not to the address.
 const PUNCTUATION: [char; 8] = ['.', ',', ';', ':', '!', '?', '\'', '"'];
 
-/// Finishes a package's file: puts its items into `erpc::generated!`, which allows the lints of any
-/// crate, and corrects the Markdown of its comments. If the file does not exist, the package has no
-/// code.
+/// Finishes a package's file: puts its items into `erpc::generated!`, which allows the lints that
+/// the including crate may enable, and corrects the Markdown of its comments. A package without
+/// code has no file, and nothing is done.
 pub(crate) fn finish(path: &Path, erpc_path: &str) -> Result<(), Error> {
     if !path.exists() {
         return Ok(());
     }
     let read = fs::read_to_string(path);
     let text = read.map_err(|source| Error::Read { path: path.to_owned(), source })?;
-    // The file is from an earlier build: `prost` writes no file for a package without code.
+    // A finished file is from an earlier build: the package has no code any more, so `prost` has
+    // not overwritten the file.
     if text.lines().nth(1).is_some_and(|line| line.ends_with("::generated! {")) {
         return Ok(());
     }
@@ -51,8 +52,8 @@ fn finished(text: &str, erpc_path: &str) -> String {
 }
 
 /// Appends the comment to `mended`, with Markdown that shows what the author of the `.proto` file
-/// wrote: `<name>` is escaped, because it is not HTML, and a dot after an address is moved out of
-/// the link that `prost` made.
+/// wrote: `<name>` is escaped, because it is not HTML, and punctuation after an address is moved
+/// out of the link that `prost` made.
 fn mend(comment: &str, mended: &mut String) {
     let mut rest = comment;
     while let Some(at) = rest.find(['<', '`']) {
@@ -75,7 +76,8 @@ fn mend(comment: &str, mended: &mut String) {
     mended.push_str(rest);
 }
 
-/// The address at the start of `text`, up to its `>`, and the text after it.
+/// The address at the start of `text`, up to `>`, and the text after the `>`. `None` if `text`
+/// starts with no web address.
 fn address(text: &str) -> Option<(&str, &str)> {
     let is_address = text.starts_with("http://") || text.starts_with("https://");
     text.split_once('>').filter(|(address, _)| is_address && !address.contains(' '))

@@ -159,7 +159,7 @@ fn view_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// What is wrong with a field of any other message.
+/// What is wrong with a field of a message that has neither a fixed layout nor a view.
 fn plain_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
     match field.kind() {
         Kind::Message(of) if layouts.get(of.full_name()) == Some(&Layout::Fixed) => Some(format!(

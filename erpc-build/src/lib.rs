@@ -49,8 +49,9 @@
 //!
 //! `Kv` and `KvClient` are re-exported from the package, unless one of its messages has that name.
 //! In that case use `kv_service::Kv` and `kv_service::KvClient`; the derive also accepts
-//! `#[erpc(service = proto::kv_service::Kv)]`. A name that is a keyword or already used gets an
-//! underscore at its end: `New` is `client.new_(..)`, `self` is `self_`.
+//! `#[erpc(service = proto::kv_service::Kv)]`. A keyword gets `r#` in front: `Move` is
+//! `client.r#move(..)`. A name that is already used gets an underscore at its end, as does a
+//! keyword that allows no `r#`: `New` is `client.new_(..)`, `self` is `self_`.
 //!
 //! Services are generated only for the files that are passed to the build; imported files
 //! contribute only their messages. Comments become documentation. Messages and methods with
@@ -94,7 +95,7 @@
 //! | `(erpc.message).view` | messages | handlers get [a view](#views) |
 //! | `(erpc.field).size` | `bytes` fields of messages with `layout: FIXED` | the number of bytes |
 //!
-//! The build script can override the options of a method, for example if the file cannot be edited:
+//! The build script can override the options of a method, for example if you cannot edit the file:
 //! [`Builder::mode`], [`Builder::deadline`], [`Builder::idempotent`], [`Builder::max_request`],
 //! [`Builder::max_response`]. A server can override them at its implementation:
 //!
@@ -123,10 +124,10 @@
 //! }
 //! ```
 //!
-//! becomes a `#[repr(C)]` struct of 28 bytes: the fields in the order of their numbers,
-//! little-endian and without gaps. The bytes in memory are the bytes in the packet. Encoding is one
-//! copy, and a handler gets `Request<'_, &Order>`, a reference to the received bytes (asynchronous
-//! handlers get a copy).
+//! This message becomes a `#[repr(C)]` struct of 28 bytes: the fields in the order of their
+//! numbers, little-endian and without gaps. The bytes in memory are the bytes in the packet.
+//! Encoding is one copy, and a handler gets `Request<'_, &Order>`, a reference to the received
+//! bytes (asynchronous handlers get a copy).
 //!
 //! ```ignore
 //! let order = Order::new().with_quantity(100).with_price(9.5).with_side(Side::Buy);
@@ -151,17 +152,17 @@
 //! }
 //! ```
 //!
-//! changes nothing on the wire or for clients. Handlers of methods that are neither asynchronous
-//! nor streaming get `Request<'_, PutRequestView<'_>>`, with `key: &str` and `value: &[u8]`
-//! borrowed from the received packet, so nothing is allocated. Embedded messages are views, too
-//! (and need the option); enums are numbers; fields that may be missing are `Option`s. If a field
-//! occurs twice, the last value counts; a message that occurs twice is merged, as in `prost`.
-//! Unknown fields are skipped. Views do not support repeated fields, maps, oneofs, groups and
-//! defaults.
+//! The option `view` changes nothing on the wire or for clients. Handlers of methods that are
+//! neither asynchronous nor streaming get `Request<'_, PutRequestView<'_>>`, with `key: &str` and
+//! `value: &[u8]` borrowed from the received packet, so nothing is allocated. Embedded messages are
+//! views, too, and must have the option. Enums are `i32` numbers. Fields that may be missing are
+//! `Option`s. If a field occurs twice, the last value counts; a message that occurs twice is
+//! merged, as in `prost`. Unknown fields are skipped. Views do not support repeated fields, maps,
+//! oneofs, groups and defaults.
 //!
 //! # Settings
 //!
-//! [`configure`] has them, and [`Builder`] documents them:
+//! [`configure`] returns a [`Builder`], which has these settings:
 //!
 //! | setting | effect |
 //! |---|---|
@@ -214,7 +215,8 @@ pub use builder::{Builder, configure};
 pub use error::{Error, Misuse};
 pub use schema::Mode;
 
-/// Compiles `.proto` files with default settings: server and client, into `OUT_DIR`.
+/// Compiles `.proto` files with default settings: both the server's and the client's half, into
+/// `OUT_DIR`.
 ///
 /// `includes` are the folders in which imports are looked up; each of `protos` must be in one of
 /// them. Cargo runs the build script again when one of the files, or a file that they import,

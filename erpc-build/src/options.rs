@@ -67,7 +67,7 @@ pub(crate) fn field_size(field: &FieldDescriptor) -> u32 {
     read::<FieldOptions>(field.parent_pool(), "erpc.field", field.options()).size
 }
 
-/// Whether calls may be retried, by the standard option `idempotency_level`.
+/// Whether calls may be retried, according to the standard option `idempotency_level`.
 pub(crate) fn is_idempotent(method: &MethodDescriptor) -> bool {
     use prost_types::method_options::IdempotencyLevel;
     let options = method.method_descriptor_proto().options.as_ref();

@@ -87,8 +87,8 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Reads the options of all services that are generated. `changes` are the builder's settings,
-    /// with the full names of their methods.
+    /// Reads the options of all generated services and of all messages. `changes` are the builder's
+    /// settings, with the full names of their methods.
     pub(crate) fn new(source: &Source, changes: &[(String, Change)]) -> Result<Self, Error> {
         let mut misuses = Vec::new();
         let mut methods = HashMap::new();

@@ -86,7 +86,8 @@ pub(crate) fn read_with_protoc(
         }
         paths.extend(path);
     }
-    // Decoded again, because `prost_types` drops the options of erpc.
+    // The set is decoded a second time, from its bytes, because `prost_types` drops the options of
+    // erpc.
     let encoded = fs::read(&set).map_err(|source| Error::Read { path: set, source })?;
     Ok(Source { pool: decode(&encoded)?, named })
 }

@@ -1,4 +1,4 @@
-//! The Rust paths of types. The same rules as in `prost`, for the code that this crate generates.
+//! The Rust paths of types, for the code that this crate generates. The rules are those of `prost`.
 
 use heck::{ToSnakeCase, ToUpperCamelCase};
 use proc_macro2::TokenStream;
@@ -9,7 +9,8 @@ use crate::attributes::matches;
 /// The types that exist elsewhere (`extern_path`). All other types are in modules with the names of
 /// their packages.
 pub(crate) struct Types {
-    /// Path in `.proto` files, which starts with a dot, and path in Rust.
+    /// A type's or a package's path in `.proto` files, which starts with a dot, and its path in
+    /// Rust.
     externs: Vec<(String, String)>,
 }
 

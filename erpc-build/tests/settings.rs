@@ -31,8 +31,8 @@ fn well_known_types_can_be_generated() {
         generated.contains("super::super::super::super::google::protobuf::Timestamp,"),
         "{generated}"
     );
-    // Only the options, which `shared.proto` imports, import `descriptor.proto`, so it is not
-    // generated.
+    // `shared.proto` imports the options of erpc, which import `descriptor.proto`. No other file
+    // imports `descriptor.proto`, so it is not generated.
     assert!(!own.contains("pub struct FileDescriptorSet"));
 }
 
@@ -90,7 +90,7 @@ fn the_last_mode_counts() {
     assert!(generated.contains(served), "{generated}");
 }
 
-/// For files that the user cannot edit.
+/// A user who cannot edit a `.proto` file needs this.
 #[test]
 fn the_build_script_overrides_the_options_of_a_method() {
     let (get, compact) = ("modes.v1.Store/Get", "modes.v1.Store/Compact");
@@ -115,7 +115,8 @@ fn the_build_script_overrides_the_options_of_a_method() {
     }
 }
 
-/// Environment variable for the child of [`cargo_learns_which_files_were_read`]: its output folder.
+/// [`cargo_learns_which_files_were_read`] runs itself in a child process, to read what it prints.
+/// This environment variable names the child's output folder.
 const CHILD: &str = "ERPC_BUILD_TEST_CHILD";
 
 #[test]

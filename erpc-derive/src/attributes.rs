@@ -93,7 +93,7 @@ impl Draft {
         }
     }
 
-    /// `method(Get, deadline = "20ms")`.
+    /// Adds the settings of one method, such as `method(Get, deadline = "20ms")`.
     fn add_settings(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         const EXPECTED: &str =
             "expected a method and its settings, such as `method(Get, deadline = \"20ms\")`";

@@ -45,7 +45,7 @@ use syn::{DeriveInput, parse_macro_input};
 ///
 /// # Options of methods
 ///
-/// They apply to this server, independent of how its clients were built:
+/// These options apply to this server, independent of how its clients were built:
 ///
 /// | option | effect |
 /// |---|---|
@@ -93,10 +93,11 @@ pub fn derive_service(input: TokenStream) -> TokenStream {
 /// const QUOTE: Method<Quote, Quote, Fixed> = Method::new("market.v1.Market/Quote");
 /// ```
 ///
-/// The struct must be the same bytes on every machine and at every address: it needs `#[repr(C)]`,
-/// and its fields must be `u8`, arrays, other such structs, or the numbers of
-/// `erpc::zerocopy::little_endian`. For any other field, an error says what to write instead. The
-/// derives of `zerocopy` prove these properties, so they are required, too.
+/// The struct must be the same bytes on every machine and at every address: it needs `#[repr(C)]`
+/// or `#[repr(transparent)]`, and its fields must be `u8`, `i8`, arrays, other such structs, or the
+/// numbers of `erpc::zerocopy::little_endian`. For other numbers, references and common types such
+/// as `String`, an error says what to write instead. The derives of `zerocopy` prove these
+/// properties, so they are required, too.
 ///
 /// `#[erpc(crate = my::erpc)]` sets the path of the crate `erpc`, if it is not `::erpc`.
 #[proc_macro_derive(FixedLayout, attributes(erpc))]

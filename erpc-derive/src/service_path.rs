@@ -8,7 +8,7 @@ use syn::{Error, Ident, Path, PathArguments, PathSegment, Result};
 pub(crate) struct ServicePath {
     /// The path in the attribute, such as `proto::Kv`.
     pub(crate) service_trait: Path,
-    /// Such as `proto::kv_service`.
+    /// The path of the module with the other items, such as `proto::kv_service`.
     pub(crate) module: Path,
 }
 

@@ -192,8 +192,8 @@ pub(crate) fn print_mix(args: &LoadArgs, tally: &Tally) -> io::Result<()> {
 }
 
 /// Loss and delay as the client saw them: packets declared lost, and answers that missed their
-/// timeout, so that the client sent a probe. The late answers among them are usually recognized
-/// afterwards.
+/// timeout, so that the client sent a probe. Some of these answers were only late. The client
+/// usually recognizes this when they arrive.
 fn resent(counts: &Retransmissions) -> String {
     if counts.packets() == 0 {
         return "nothing lost, nothing late".to_owned();

@@ -37,7 +37,7 @@ pub fn client(config: EndpointConfig) -> Endpoint {
     Endpoint::udp_with(&loopback(), config).expect("the client endpoint opens")
 }
 
-/// Called by a [`Lab`] with the id of each executed piece of work.
+/// Called by a [`LabService`] with the id of each executed piece of work.
 type ExecutionLog = dyn Fn(u64) + Send + Sync;
 
 /// The service. All threads of a server share it.

@@ -11,12 +11,12 @@ use erpc::{CallError, EndpointConfig, Transport};
 
 use erpc_test_tools::data::{digest, fill};
 
-/// The response is the request.
+/// The method whose response has the bytes of the request.
 pub const ECHO: u32 = 1;
-/// The response is the digest of the request: 8 bytes.
+/// The method whose response is the digest of the request: 8 bytes.
 pub const DIGEST: u32 = 2;
-/// The request is an id and a length, 8 bytes each. The response has this length and the bytes of
-/// the id.
+/// The method that produces bytes. The request is an id and a length, 8 bytes each. The response
+/// has this length and the bytes of the id.
 pub const PRODUCE: u32 = 3;
 
 /// Answers [`ECHO`], [`DIGEST`] and [`PRODUCE`].

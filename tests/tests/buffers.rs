@@ -129,8 +129,8 @@ fn from_several_endpoints(
                 let endpoint = Endpoint::udp_with(&udp, config()).expect("a client endpoint");
                 let labs: Vec<_> = (0..sessions).map(|_| connect(&endpoint, address)).collect();
                 together.wait();
-                // Each client that joined made the shares of the others smaller. Here they learn of
-                // it.
+                // Each client that joined made the shares of the other clients smaller. Here every
+                // client learns its final share.
                 endpoint.run_for(millis(100));
                 load(&endpoint, &labs);
                 let stats = stats(&endpoint);

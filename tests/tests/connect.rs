@@ -139,7 +139,7 @@ fn a_full_server_refuses_sessions_until_one_closes() {
         let again = connect().expect("the server has room again");
         counts(&endpoint, &LabClient::new(again), 2);
 
-        // The limit of the client itself.
+        // The client's own limit applies, too.
         let server = serve();
         let small = client(EndpointConfig::new().max_sessions(1));
         let first = small.open(server.local_addr().into());

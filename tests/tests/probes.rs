@@ -1,4 +1,4 @@
-//! Loopback loses no packets. A client retransmits over it only because a loop stalled.
+//! Loopback loses no packets. Over loopback, a client retransmits only because a loop stalled.
 //!
 //! Other work on the machine may stall a loop for any time, and the test allows for that: each
 //! stall of either loop that is longer than the floor of the timeout explains one probe of the only
@@ -14,7 +14,8 @@ use erpc_tests::lab::{LabService, work};
 use erpc_tests::proto::*;
 
 const CALLS: u64 = 60_000;
-/// Probes allowed without a counted stall: two stalls shorter than the floor may add up to more.
+/// Probes allowed without a counted stall: two stalls that are shorter than the floor may together
+/// be longer than the floor.
 const UNEXPLAINED: u64 = 4;
 
 /// Makes [`CALLS`] calls with `outstanding` in flight, and waits until all are answered.

@@ -35,7 +35,7 @@ fn executed(server: &mut Process) -> Vec<u64> {
             line.strip_prefix("EXECUTED ").unwrap_or_else(|| panic!("the server printed: {line}"));
         id.parse().unwrap_or_else(|_| panic!("the server printed: {line}"))
     };
-    // Writes of such short lines to a pipe are atomic.
+    // No line is cut, because writes of such short lines to a pipe are atomic.
     server.rest().into_iter().map(number).collect()
 }
 

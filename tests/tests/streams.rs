@@ -326,7 +326,8 @@ fn a_hundred_idle_streams_delay_no_call() {
             let streams: Vec<_> =
                 (0..STREAMS).map(|_| session.server_streaming(&IDLE, &0)).collect();
             endpoint.run_until(|| server.idle() == STREAMS);
-            // Each stream releases its share when the client learns that it is executing.
+            // Each stream releases its credits and its part of the window when the client learns
+            // that the stream's call is executing.
             endpoint.run_for(millis(100));
             endpoint.block_on(measure(&session, &mut with, &mut many_with));
             drop(streams);

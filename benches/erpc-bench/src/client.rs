@@ -198,7 +198,7 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
     let cpu_client = machine::cpu_time() - client_before;
     let (server, after) = (server().zip(server_before), closed_loop.stats());
     let cpu_server = server.map(|(after, before)| after.cpu_time.saturating_sub(before.cpu_time));
-    // Only the count is a difference. `longest` covers the time since the process started.
+    // Only the count is a difference. `longest` covers the time since the loop was created.
     let since = |after: LoopGaps, before: LoopGaps| LoopGaps {
         count: after.count.saturating_sub(before.count),
         ..after

@@ -41,7 +41,7 @@ pub(crate) fn ping_pong(server: SocketAddr) -> Option<f64> {
     let park = machine::PING_PONG_TIME + MARGIN * 2;
     ask(server, Control::Park(park)).ok()?;
     let nanos = machine::ping_pong(here, state.core as usize);
-    // The parked server does not answer before.
+    // The server is parked until then, and would not answer the next call.
     thread::sleep((park + MARGIN).saturating_sub(start.elapsed()));
     nanos
 }

@@ -26,7 +26,8 @@ use crate::typed_cost::{self, Form, Width};
 
 #[derive(Args)]
 pub(crate) struct CpuArgs {
-    /// Bytes of a request and of an answer
+    /// Bytes of a request and of its answer. Without `--cc`, a request above 4096 bytes has an
+    /// answer of 32
     #[arg(long, default_value_t = 32)]
     size: usize,
     /// Sessions between the two endpoints
@@ -35,7 +36,7 @@ pub(crate) struct CpuArgs {
     /// Calls in flight per session
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     window: u32,
-    /// Seconds
+    /// Duration of the measurement, in seconds
     #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
     /// Core to run on
@@ -47,17 +48,17 @@ pub(crate) struct CpuArgs {
     /// Corrupt some answers, to test that the client detects it
     #[arg(long)]
     inject_corruption: bool,
-    /// Instead, measure the call of w4 in this form, next to the raw form
+    /// Measure the call of workload w4 in this form and in the raw form, instead of an echo
     #[arg(long, conflicts_with_all = ["size", "integrity", "inject_corruption"])]
     typed: Option<Form>,
-    /// Instead, measure with congestion control, without it, or alternate between both
+    /// Measure what congestion control costs: run with it, without it, or alternate between both
     #[arg(long, value_enum, conflicts_with_all = ["typed", "integrity", "inject_corruption"])]
     cc: Option<Controlled>,
-    /// Disable an optimization of congestion control for the time without congestion
+    /// Switch off a shortcut that congestion control takes while there is no congestion
     #[arg(long, value_enum, default_value = "none", requires = "cc")]
     without: Without,
-    /// Treat no long round trip as congestion and no late answer as loss: under valgrind all take
-    /// long
+    /// For slow tools such as valgrind: control with Timely, take no round trip below 1 s for
+    /// congestion, and time out 500 ms above the round trip at the earliest
     #[arg(long, requires = "cc")]
     slow: bool,
 }
@@ -76,7 +77,7 @@ pub(crate) struct DuplexArgs {
     /// Calls in flight per session
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     window: u32,
-    /// Seconds
+    /// Duration of the measurement, in seconds
     #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
     /// The client's core
@@ -142,7 +143,7 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
         });
     }
 
-    // Large requests have small answers.
+    // A large request is not echoed; `Load::MAX_ECHO` says why.
     let mut load = Load::new(
         args.size,
         if args.size > Load::MAX_ECHO { payload::SINK_ANSWER } else { args.size },
@@ -184,8 +185,8 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
 }
 
 /// The cost floor of a call, in nanoseconds: the time to move its packets through the memory
-/// transport without the protocol. The answer has the size of the request, but is small if the
-/// request needs several packets.
+/// transport without the protocol. The answer has the size of the request, or
+/// [`payload::SINK_ANSWER`] bytes if the request needs several packets.
 fn floor(size: usize, outstanding: usize) -> f64 {
     let (mut client, mut server) = two_ports();
     let payload = client.capabilities().max_datagram - HEADER_LEN;
@@ -194,8 +195,8 @@ fn floor(size: usize, outstanding: usize) -> f64 {
         1 => (HEADER_LEN + size, HEADER_LEN + size),
         _ => (HEADER_LEN + payload, HEADER_LEN + payload::SINK_ANSWER),
     };
-    // Limits the request packets in flight, which may be several per answer, so that the ring has
-    // room.
+    // The most request packets in flight, so that they fit the ring. `outstanding` does not limit
+    // them enough if a request has many packets.
     let in_ring = 256;
     let (to_server, to_client) = (server.local_route(), client.local_route());
     let (request, answer) = (vec![1; request], vec![2; answer]);
@@ -287,7 +288,8 @@ struct Duplex {
     resent: Retransmissions,
 }
 
-/// Runs the client: for a third of the time with one call in flight, then with all of them.
+/// Runs the client: for a third of the time with one call in flight, then with `window` calls in
+/// flight per session.
 fn measure(args: &DuplexArgs, transport: MemTransport, peer: MemRoute) -> Result<Duplex, Failure> {
     machine::pin(args.core)?;
     let mut rpc = endpoint(transport, args.integrity)?;

@@ -53,9 +53,10 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Largest request, in bytes, whose pattern is written for each call, echoed, and compared byte
-    /// by byte. A larger request to a sink is filled once and numbered per call, and the server
-    /// answers with a sum, so that the loop measures calls and not the patterns.
+    /// A request of more bytes, with an answer of [`SINK_ANSWER`] bytes, goes to the sink. The
+    /// client fills the request once and only numbers it for each call, and the server answers with
+    /// a sum. So the loop does not measure the writing and comparing of patterns. All other answers
+    /// are compared byte by byte.
     pub(crate) const MAX_ECHO: usize = 4_096;
 
     /// Calls with requests of `request` bytes that ask for `answer` bytes.
@@ -111,7 +112,8 @@ impl Load {
         self.latencies.take().unwrap_or_else(Latencies::new)
     }
 
-    /// Opens `count` sessions to `peer`. Calls `others` after each turn of the endpoint.
+    /// Opens `count` sessions to `peer`. Calls `others` after each turn of the client's loop, to
+    /// run the other ends that share the thread, for example the server.
     pub(crate) fn connect<T: Transport>(
         &mut self,
         rpc: &mut Rpc<T>,
@@ -141,8 +143,9 @@ impl Load {
         self.failure.get_or_insert(Failure::new(why));
     }
 
-    /// Keeps `outstanding` calls in flight for `duration`, spread over the sessions, then waits for
-    /// their ends. Returns the number of answered calls and the elapsed time.
+    /// Keeps `outstanding` calls in flight for `duration`, spread over the sessions, then waits
+    /// until they have ended. Calls `others` as [`Self::connect`] does. Returns the number of
+    /// answered calls and the elapsed time.
     pub(crate) fn run<T: Transport>(
         &mut self,
         rpc: &mut Rpc<T>,

@@ -55,7 +55,8 @@ const ROUNDS: u64 = 1_000;
 pub(crate) const PING_PONG_TIME: Duration = Duration::from_millis(400);
 
 /// Round trip of a cache line between two cores, in nanoseconds, the best of 100 batches. `None` if
-/// the cores are the same, or a thread cannot run on one of them.
+/// the cores are the same, a thread cannot run on one of them, or the time limit ends the
+/// measurement too early.
 pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
     #[repr(align(128))]
     struct SharedLine(AtomicU64);

@@ -1,5 +1,5 @@
-//! Measures erpc and its baselines. Each run prints one line of JSON on standard output, and text
-//! for people on standard error.
+//! Measures erpc and its baselines. Each command prints its results on standard output as lines of
+//! JSON, most commands one line, and text for people on standard error.
 
 mod client;
 mod congestion;
@@ -36,13 +36,13 @@ enum Command {
     Server(server::ServerArgs),
     /// Calls a server over UDP
     Client(client::ClientArgs),
-    /// Both sides on one thread, over the memory transport
+    /// Client and server on one thread, over the memory transport
     Cpu(inprocess::CpuArgs),
-    /// Two threads, one side each, over the memory transport
+    /// Client and server on a thread each, over the memory transport
     Duplex(inprocess::DuplexArgs),
-    /// Streams next to calls, over UDP, two threads
+    /// Streams compared with calls, over UDP, client and server on a thread each
     Stream(stream::StreamArgs),
-    /// Switches between the tasks of one endpoint
+    /// Cost of a switch between two tasks of one endpoint
     Tasks(tasks::TasksArgs),
     /// Bandwidth under packet loss
     Loss(congestion::LossArgs),
@@ -64,15 +64,15 @@ enum Command {
     Handler(congestion::HandlerArgs),
     /// Many clients send to one server through a slow port, over UDP between network namespaces
     Queue(queue::QueueArgs),
-    /// The same work with bare sockets, client and server
+    /// Workloads w1 to w3 over bare sockets, as the baseline of `client`
     Raw(raw::RawArgs),
     #[command(hide = true)]
     RawServer(raw::ServerArgs),
 }
 
-/// The command line. A negative number is parsed as the value of the argument before it, so that
-/// the argument's own parser refuses it with its valid range. By default, clap would report an
-/// unknown argument.
+/// The command line. A negative number is parsed as the value of the argument before it. The parser
+/// of that argument then refuses the number and names the valid range. By default, clap would
+/// report an unknown argument.
 fn grammar() -> clap::Command {
     Command::command().mut_subcommands(|subcommand| {
         subcommand.mut_args(|arg| {

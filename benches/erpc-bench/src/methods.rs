@@ -50,7 +50,7 @@ impl Control {
 /// The state of the server process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ServerState {
-    /// CPU time of its process.
+    /// CPU time of the server process since its start.
     pub(crate) cpu_time: Duration,
     /// Stalls of the event loop that answered.
     pub(crate) gaps: LoopGaps,

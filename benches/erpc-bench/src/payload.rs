@@ -1,4 +1,5 @@
-//! The messages of calls. Their bytes allow to check every answer.
+//! The messages of calls. The bytes of an answer show whether it is complete and belongs to its
+//! call.
 //!
 //! ```text
 //!  echo request and answer             sink request                     sink answer, 32 bytes
@@ -11,7 +12,7 @@
 //! Each word of the pattern depends on the call's number and on the word's position. So a request
 //! and its answer start with the same bytes, and the answer of another call is detected.
 
-/// Smallest request and answer of an echo.
+/// Smallest request and smallest answer of an echo, in bytes.
 pub(crate) const MIN_ECHO: usize = 2 * WORD;
 /// Bytes in front of an echo's pattern.
 const HEAD: usize = MIN_ECHO;
@@ -29,8 +30,8 @@ pub(crate) fn message(text: &str) -> Result<usize, String> {
 
 /// Bytes of a sink's answer.
 pub(crate) const SINK_ANSWER: usize = 32;
-/// The sum of a sink includes one word of each block of this many bytes. It detects missing parts
-/// of a large message without reading all of it.
+/// The sum of a sink includes one word of each block of this many bytes. So the sum detects missing
+/// parts of a large message, although the server does not read all of the message.
 const SUM_STEP: usize = 1_024;
 
 /// Writes an echo request that fills `out` and asks for `answer` bytes.
@@ -55,7 +56,7 @@ pub(crate) fn answer_echo(request: &[u8], out: &mut [u8]) {
     let common = request.len().min(out.len());
     out[..common].copy_from_slice(&request[..common]);
     if common < out.len() {
-        // Starts with the word in which the request ends.
+        // The rest of the pattern, from the word on in which the request ends.
         let first = (common - HEAD) / WORD;
         write_pattern(&mut out[HEAD + first * WORD..], number_of(request), first as u64);
     }
@@ -74,7 +75,8 @@ pub(crate) fn fill(out: &mut [u8]) {
     write_pattern(out, 0, 0);
 }
 
-/// Gives a request its number.
+/// Gives a request its number. A request of less than 8 bytes is filled with the number's lowest
+/// byte.
 #[inline]
 pub(crate) fn number_request(request: &mut [u8], number: u64) {
     match request.first_chunk_mut::<WORD>() {
@@ -95,7 +97,7 @@ pub(crate) struct SinkAnswers {
 }
 
 impl SinkAnswers {
-    /// The answers to requests like this one.
+    /// The answers to requests that differ from `request` only in their number.
     pub(crate) fn to(request: &[u8]) -> Self {
         Self {
             len: request.len(),
@@ -117,7 +119,7 @@ fn sink_answer(number: u64, len: usize, sum: u64) -> [u8; SINK_ANSWER] {
     answer
 }
 
-/// The number at the front of a message; 0 if it is too short for one.
+/// The number at the front of a message; 0 if the message has less than 8 bytes.
 #[inline]
 pub(crate) fn number_of(message: &[u8]) -> u64 {
     message.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -130,7 +132,7 @@ fn sum(message: &[u8]) -> u64 {
 /// Word `index` of the pattern.
 #[inline]
 fn word(number: u64, index: u64) -> u64 {
-    // An odd factor, so that neighbouring numbers differ in every byte that they can.
+    // No byte of the factor is 00 or FF, so the words of neighbouring numbers differ in every byte.
     number.wrapping_add(index).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 

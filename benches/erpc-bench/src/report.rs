@@ -73,7 +73,7 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    /// Longest latency that the histogram can represent. Longer ones count as this.
+    /// Longest latency that the histogram can represent. Longer latencies are recorded as this one.
     const MAX: Duration = Duration::from_secs(60);
 
     pub(crate) fn new() -> Self {

@@ -78,7 +78,8 @@ fn serve(mut rpc: Rpc<Udp>, args: &ServerArgs, index: usize) -> Result<(), Failu
     loop {
         let work = rpc.run_once(&mut answerer);
         if let Some(time) = answerer.take_park() {
-            // A client measures this core.
+            // A client measures the round trip of a cache line to this core, so the core must be
+            // free.
             thread::sleep(time);
             rpc.rested();
         }

@@ -74,12 +74,14 @@ pub(crate) struct Answerer {
     sink: Arc<dyn ReplySink>,
     damages: bool,
     answers: u64,
-    /// Time for which a client wants the core, until the endpoint's thread takes it.
+    /// How long a client wants this core to be free. `None` once the endpoint's thread has taken
+    /// the value.
     park: Option<Duration>,
 }
 
 impl Answerer {
-    /// Answers all methods. If `damages`, it flips a bit in one answer in [`DAMAGE_EVERY`].
+    /// Answers all methods. If `damages`, one answer in [`DAMAGE_EVERY`] has a wrong bit. Answers
+    /// to control calls are always right.
     pub(crate) fn new(damages: bool) -> Result<Self, MethodCollision> {
         let mut routes = Routes::new();
         Arc::new(Store::new()).register(&mut routes)?;
@@ -131,8 +133,8 @@ impl Answerer {
         }
     }
 
-    /// Answers a mirror request. Kept short, without statuses and dispatch, because it is measured
-    /// to the nanosecond. `false` if no buffer for the answer is available.
+    /// Answers a mirror request. This function has no statuses and no dispatch, because its calls
+    /// are measured to the nanosecond. `false` if no buffer for the answer is available.
     #[inline(always)]
     fn mirror<T: Transport>(
         &mut self,
@@ -268,7 +270,7 @@ impl<T: Transport> CallHost for Host<'_, '_, T> {
     }
 }
 
-/// The sink of deferred answers. The store never defers, so it drops them.
+/// The sink of deferred answers. It drops them, because the store never defers an answer.
 pub(crate) struct NoDeferral;
 
 impl ReplySink for NoDeferral {

@@ -19,7 +19,7 @@ pub(crate) struct StreamArgs {
     /// Bytes of a message
     #[arg(long, default_value_t = 32)]
     size: usize,
-    /// Seconds per figure
+    /// Seconds for each of the four measurements
     #[arg(long, default_value_t = 2.0, value_parser = machine::seconds)]
     secs: f64,
     /// The client's core

@@ -60,8 +60,9 @@ pub(crate) fn run(args: &TasksArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Starts tasks with `start`, which count their turns, and runs them. Returns the number of turns
-/// and the CPU time of one turn in nanoseconds.
+/// Starts each of `tasks` tasks with `start`, and runs them for `time`. Each time a task runs, it
+/// increments the counter that `start` gets. Returns by how much the counter grew, and the CPU time
+/// per count in nanoseconds.
 fn measure(
     tasks: u32,
     time: Duration,
@@ -100,7 +101,7 @@ async fn yield_now() {
     .await;
 }
 
-/// State that two tasks share: which of them has the turn, and their wakers.
+/// State that two tasks share: the number of the task that may continue, and the wakers of both.
 #[derive(Default)]
 struct Ball {
     holder: Cell<u32>,
@@ -113,7 +114,7 @@ async fn play(ball: Rc<Ball>, side: u32, count: Rc<Cell<u64>>) {
             if ball.holder.get() == side {
                 return Poll::Ready(());
             }
-            // The waker is kept between turns, so that the measurement does not include its clones.
+            // A task keeps its waker here, so that the measurement does not include clones of it.
             let mut waiters = ball.waiters.borrow_mut();
             let waiter = &mut waiters[side as usize];
             if !waiter.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {

@@ -59,8 +59,8 @@ impl GetLoad {
         Ok(Self { endpoint, shared: Rc::new(shared), outstanding })
     }
 
-    /// Keeps all calls in flight for `duration`, then waits for their ends. Returns the number of
-    /// answered calls and the elapsed time.
+    /// Keeps `outstanding` calls in flight for `duration`, then waits until they have ended.
+    /// Returns the number of answered calls and the elapsed time.
     pub(crate) fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure> {
         let (start, before) = (Instant::now(), self.shared.done.get());
         self.shared.end.set(start + duration);

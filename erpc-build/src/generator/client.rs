@@ -54,11 +54,12 @@ impl Scope<'_> {
             "If the address is not known, or no server answers there.",
             "",
             "# Panics",
-            "Within a handler or callback, because the endpoint runs already. There, and in code that must not \
-             wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.",
+            "Within a handler or callback, because the endpoint runs already. In handlers, callbacks and code \
+             that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.",
         ]);
-        let new_docs =
-            docs(&["A client on a channel or a session. Several clients can share one."]);
+        let new_docs = docs(&[
+            "A client on a channel or a session. Several clients can share one channel or session.",
+        ]);
         let channel_docs = docs(&["The channel that the calls use."]);
         let with_docs = docs(&["A client on the same channel whose calls have these options."]);
         quote! {
@@ -87,7 +88,8 @@ impl Scope<'_> {
         }
     }
 
-    /// Written out, because derives would require the traits of the transport, too.
+    /// `Clone` and `Debug` are written out, because a derive would require the same traits of the
+    /// transport `T`.
     fn client_traits(&self) -> TokenStream {
         let erpc = self.erpc();
         let name = self.client_ident();
@@ -139,7 +141,8 @@ impl Scope<'_> {
             ),
         };
         let with = names.call_with.as_ref().map(|name| self.call_with(method, call, name));
-        // The types that other calls return are `#[must_use]` themselves.
+        // A bidirectional call returns a tuple. The types that other calls return are `#[must_use]`
+        // themselves.
         let must_use =
             (self.plan(method).shape == Shape::Bidirectional).then(|| quote!(#[must_use]));
         quote! {

@@ -37,7 +37,8 @@ pub(super) fn comments(file: &FileDescriptor, path: &[i32]) -> Comments {
     }
 }
 
-/// The lines after `///`. `prost` escapes characters that have a meaning in Markdown.
+/// The lines of a comment as `prost` writes them, without the `///`. `prost` escapes characters
+/// that have a meaning in Markdown.
 fn comment_lines(comments: &Comments) -> Vec<String> {
     let attached = Comments { leading_detached: Vec::new(), ..comments.clone() };
     let mut text = String::new();

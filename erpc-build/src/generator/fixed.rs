@@ -31,7 +31,7 @@ struct Form {
     zero: TokenStream,
     /// Parameter type of the setter.
     native: TokenStream,
-    /// Expression from `native`, in a variable with the field's name, to `stored`.
+    /// Expression that converts the setter's parameter, which has the field's name, to `stored`.
     store: TokenStream,
     /// Return type of the getter.
     read_type: TokenStream,
@@ -141,7 +141,7 @@ impl Generator {
                 let of = self.types.message(&package, &of);
                 Form::in_place(name, size, quote!(#of::new()), of)
             }
-            // Bytes; other kinds were refused.
+            // Bytes: `layout::read` has refused the other kinds.
             _ => {
                 let size = field_size(field);
                 let count = Literal::u32_unsuffixed(size);

@@ -38,7 +38,8 @@ impl Scope<'_> {
         }
     }
 
-    /// The codecs of requests and responses, without those that are the default.
+    /// The type arguments for the codecs of requests and responses. None if both are the default
+    /// `Prost`, and only one if both are `Fixed`.
     fn codecs(&self, method: &Method) -> TokenStream {
         let erpc = self.erpc();
         let codec = |name: &str| {

@@ -49,7 +49,8 @@ pub(crate) struct Generator {
     pub(crate) types: Types,
     pub(crate) schema: Schema,
     pub(crate) pool: DescriptorPool,
-    /// The files that `prost_build` has not finished yet, in its order.
+    /// The files for which `prost_build` has not called `finalize` yet, in the order of these
+    /// calls.
     pub(crate) files: VecDeque<String>,
 }
 
@@ -70,7 +71,8 @@ impl ServiceGenerator for Generator {
 }
 
 impl Generator {
-    /// The order of [`ServiceGenerator::finalize`].
+    /// The names of the files, in the order in which `prost_build` calls
+    /// [`ServiceGenerator::finalize`].
     pub(crate) fn order(files: &FileDescriptorSet) -> VecDeque<String> {
         files.file.iter().map(|file| file.name().to_owned()).collect()
     }
@@ -130,7 +132,8 @@ impl Scope<'_> {
         }
     }
 
-    /// The items that the package's module re-exports: those whose names no message uses.
+    /// The trait and the client, as far as the package's module can re-export them: no message,
+    /// enum or view of the package may have the same name.
     fn reexports(&self) -> Vec<Ident> {
         let parts = self.generator.parts;
         let wanted = [(parts.server, self.trait_ident()), (parts.client, self.client_ident())];
@@ -222,8 +225,9 @@ impl Scope<'_> {
         self.generator.pool.get_message_by_name(proto_type.trim_start_matches('.'))
     }
 
-    /// A message's type, relative to a module `depth` levels below the package's module. The type
-    /// comes from `prost_build`, except for messages with a fixed layout, which it does not know.
+    /// A message's type, relative to a module `depth` levels below the package's module.
+    /// `rust_type` comes from `prost_build`. It is not used for messages with a fixed layout, which
+    /// `prost_build` does not generate.
     fn message(&self, proto_type: &str, rust_type: &str, depth: usize) -> TokenStream {
         let (generator, full_name) = (self.generator, proto_type.trim_start_matches('.'));
         let fixed =
@@ -237,7 +241,7 @@ impl Scope<'_> {
         if elsewhere { self.deeper(&path, 0) } else { self.deeper(&path, depth) }
     }
 
-    /// Makes a path of the package's module valid `depth` modules below it.
+    /// Makes a path that is valid in the package's module valid in a module `depth` levels below.
     fn deeper(&self, path: &str, depth: usize) -> TokenStream {
         // The path can be absolute even if `types` has no extern path for it: settings made through
         // `Builder::prost` cannot be read here.

@@ -8,9 +8,9 @@ pub struct System {
     pub roots: &'static [(&'static str, &'static str)],
     /// The number of `roots`, from the first, that contain files of the system itself.
     pub own: usize,
-    /// Only files whose paths start with one of these are compiled.
+    /// Prefixes of paths. Only files with one of these prefixes are compiled.
     pub files: &'static [&'static str],
-    /// Files whose paths start with one of these are not compiled.
+    /// Prefixes of paths. Files with one of these prefixes are not compiled.
     pub except: &'static [&'static str],
     /// A file of this crate in `proto/`, for systems that define messages without services.
     pub ours: Option<&'static str>,

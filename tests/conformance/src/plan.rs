@@ -9,7 +9,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDes
 
 use crate::random::{Shape, message};
 
-/// On average, one call of this number ends with a status other than OK.
+/// On average, one in this many calls ends with a status other than OK.
 const FAILURES: u64 = 6;
 /// Makes the seeds of responses different from those of requests.
 const RESPONSE: u64 = 0x5245_5350;
@@ -78,7 +78,7 @@ pub enum Turn {
     Response(u64),
 }
 
-/// The order of the items of both streams of a call: one stream after the other, in turns, or
+/// The order of the items of both streams of a call: one stream after the other, alternating, or
 /// random.
 pub fn turns(seed: u64) -> Vec<Turn> {
     let (requests, responses) = (items(seed, false), items(seed, true));

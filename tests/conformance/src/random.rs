@@ -13,7 +13,8 @@ const DEPTH: u32 = 5;
 /// Maximum number of fields of a message, including those of nested messages. Required fields and
 /// the fields of the outermost message are set also beyond it.
 const FIELDS: u32 = 300;
-/// A large field has up to 1.2 times this number of bytes, more than fit into a datagram.
+/// A large field of type `bytes` has 0.2 to 1.2 times this number of bytes, often more than fit
+/// into the largest datagram (65,507 bytes).
 const LARGE: u64 = 100_000;
 
 /// The kind of a message.
@@ -23,8 +24,8 @@ pub enum Shape {
     Empty,
     /// Every field of the outer two levels, and half of the deeper ones, up to the maximum number.
     Full,
-    /// Some fields. The first field of type `string` or `bytes`, if there is one, has more bytes
-    /// than a datagram.
+    /// Some fields. The first field of type `string` or `bytes`, if there is one, is large: see
+    /// `LARGE`.
     Large,
     /// Some fields.
     Some,

@@ -3,13 +3,13 @@
 //!
 //! Steps of `mesh_node ENDPOINTS SECONDS`:
 //!
-//! 1. It prints `ENDPOINT address` for each endpoint.
-//! 2. It reads a line with the addresses of all endpoints of the mesh.
-//! 3. Each endpoint calls all of them for `SECONDS`. When all calls have ended, it prints
-//!    `DONE calls`, with the sum over its endpoints.
-//! 4. It reads a line and disconnects.
-//! 5. Each endpoint waits until its clients have disconnected, too. It prints `GONE` and counters
-//!    for each endpoint.
+//! 1. The process prints `ENDPOINT address` for each of its endpoints.
+//! 2. The process reads a line with the addresses of all endpoints of the mesh.
+//! 3. Each endpoint calls all endpoints of the mesh for `SECONDS`. When all calls have ended, the
+//!    process prints `DONE calls`, with the sum over its endpoints.
+//! 4. The process reads a line, and its endpoints disconnect.
+//! 5. Each endpoint waits until its clients have disconnected, too. The process prints `GONE` and
+//!    counters for each endpoint.
 
 use std::cell::Cell;
 use std::net::SocketAddr;

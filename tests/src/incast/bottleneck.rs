@@ -85,9 +85,9 @@ impl Bottleneck {
         Ok(Self { router: Router::Kernel(router), clients, server, rate_mbit })
     }
 
-    /// The same with a router that is a thread of this process. Its port marks packets (ECN) when
-    /// its queue exceeds `queue` bytes; many kernels have no queue that does. The thread uses a
-    /// part of a core, so compare its runs only with each other.
+    /// As [`Bottleneck::new`], with a router that is a thread of this process. The router's port
+    /// marks packets (ECN) when its queue exceeds `queue` bytes; many kernels have no such queue.
+    /// The thread uses a part of a core, so compare runs with such a router only with each other.
     ///
     /// # Errors
     /// The reason why the machine cannot make the namespaces or the devices.

@@ -18,10 +18,11 @@ use erpc_test_tools::limit::millis;
 
 /// Largest packet in bytes: that of Ethernet with jumbo frames.
 pub(super) const LONGEST: usize = 9_000;
-/// Most packets that are read from one side before the turn of the other side and of the port.
+/// Most packets that are read from one device before the other device is read and packets are
+/// delivered.
 const BATCH: usize = 64;
-/// Longest time that a packet is assumed to have waited before it was read. Packets came after the
-/// last poll, but at most this long ago.
+/// Longest time that a packet is assumed to have waited before it was read. The router assumes that
+/// a packet came directly after the last poll, but at most this long ago.
 const LATE: Duration = millis(1);
 /// Longest wait, after which the thread checks whether it should stop.
 const LOOK: Duration = millis(10);
@@ -142,7 +143,7 @@ impl Router {
         if let Err(errno) = poll(&mut fds, Some(&time)) {
             assert_eq!(errno, Errno::INTR, "poll can wait for two descriptors");
         }
-        // A packet ends the wait, so one that is here now has just come.
+        // A packet ends the wait, so a packet that can be read now has just come.
         self.looked = Instant::now();
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::mark::mark;
 
-/// Bytes of a frame besides its packet. The kernel's port rates count them, so these do, too.
+/// Bytes of a frame besides its packet. The kernel's port rates include these bytes, so the rates
+/// here do, too.
 pub(super) const ETHERNET: u64 = 14;
 
 /// A port, and the cable behind it.

@@ -35,7 +35,7 @@ const PROBES: u16 = 7_001;
 const IDLE: Duration = millis(100);
 /// Interval at which the port's queue is sampled.
 const LOOK: Duration = millis(20);
-/// Bytes of a datagram, for 1,500 of an IPv4 packet.
+/// Bytes of a datagram, for an IPv4 packet of 1,500 bytes.
 const DATAGRAM: u64 = 1_472;
 
 /// The parameters of a measurement.

@@ -54,7 +54,7 @@ fn a_path_knows_the_speed_of_its_interface() {
         let speed = fs::read_to_string(format!("/sys/class/net/{CABLE}/speed"));
         let speed = speed.expect("the interface has a speed");
         let megabits: u64 = speed.trim().parse().expect("the speed is a number");
-        // With a bound address and without one: the route selects the interface.
+        // Whether or not the socket is bound to an address, the route selects the interface.
         for mut socket in [bind(loopback().address(CLIENT)), bind(UdpConfig::new())] {
             let path = socket.path(&SERVER.into());
             assert_eq!(path.link, Link::Rate(megabits * 125_000));

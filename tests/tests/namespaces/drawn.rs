@@ -98,8 +98,8 @@ impl Drawn {
             .connect_timeout(secs(1))
     }
 
-    /// The faults of the server, which are those of the plan's first endpoint, or of the client,
-    /// which are those of its last.
+    /// The faults of the server if `serves`, otherwise of the client. The server has the faults of
+    /// the plan's first endpoint, the client those of the last endpoint.
     fn faults(&self, serves: bool) -> FaultPlan {
         let endpoints = &self.plan.endpoints;
         let endpoint = if serves { endpoints.first() } else { endpoints.last() };
@@ -127,7 +127,7 @@ impl Drawn {
         end_with_input();
         say("LISTENING");
         endpoint.run_until(|| begun.load(Ordering::Relaxed));
-        // Sends the answer.
+        // Sends the answer to the request that starts the faults, before the faults begin.
         endpoint.run_for(millis(2));
         faults.set_plan(self.faults(true));
         endpoint.run_for(self.lasts);

@@ -41,8 +41,8 @@ pub(crate) fn tell(load: &Load) {
     }
 }
 
-/// Compares the output of a server, a line `EXECUTED` with an id per request, with the endings that
-/// its client prints at the end. Returns the number of answered calls.
+/// Compares the output of a server with the endings that its client prints at the end. The server
+/// prints a line `EXECUTED id` for each request. Returns the number of answered calls.
 ///
 /// # Panics
 /// If an ending contradicts the server.

@@ -10,7 +10,8 @@ use crate::tree::{FileId, SourceTree};
 /// Maximum number of files that may import each other in a cycle.
 pub const MAX_CYCLE: usize = 3;
 
-/// The order of the files and folders in a folder. Each imports only from earlier ones.
+/// The order of the files and folders in a folder. Each file or folder imports only from
+/// earlier ones.
 pub struct Order<'a> {
     /// Path relative to the folder of `lib.rs`, without slashes at its ends; empty for that folder
     /// itself.

@@ -6,8 +6,8 @@
 //! * A path in code font exists. It may be relative to the repository, to the page's folder, to a
 //!   crate, or to the sources of a crate: `wire/header.rs`. A name without a folder is the name of
 //!   some file.
-//! * A name in capitals in code font is in the code: a constant such as `MAX_STATUS_MESSAGE`, or as
-//!   a variant of an enum, `NotFound` for the status `NOT_FOUND`.
+//! * A name in capitals in code font is in the code, either unchanged, as `MAX_STATUS_MESSAGE`, or
+//!   in camel case, as the variant `NotFound` for the status `NOT_FOUND`.
 //! * The packages, targets and options of commands exist.
 //!
 //! Code font means text between backticks; for paths and commands, also blocks of commands. A word
@@ -139,7 +139,8 @@ impl Repository {
     }
 
     fn check_constants(&self, code: &str) -> impl Iterator<Item = String> {
-        // Without an underscore it may be an abbreviation, unless it stands alone.
+        // A word without an underscore may be an abbreviation, unless the word alone is the last
+        // part of a path.
         let last = code.rsplit("::").next().unwrap_or(code);
         let is_hex = last.chars().all(|digit| digit.is_ascii_hexdigit());
         let alone = (is_capitals(last) && last.len() > 2 && !is_hex).then_some(last);
@@ -248,13 +249,13 @@ impl Page {
         page
     }
 
-    /// Adds the anchor that GitHub makes of a heading; equal ones get a number.
+    /// Adds the anchor that GitHub makes of a heading. Repeated anchors get a number.
     fn add_heading(&mut self, line: &str) {
         let text = line.trim_start_matches('#');
         if text.len() == line.len() || !text.starts_with(' ') {
             return;
         }
-        // Of a link, only the text.
+        // Keeps the text of a link, and drops its target.
         let text: String =
             text.split("](").enumerate().fold(String::new(), |before, (at, part)| {
                 before
@@ -280,7 +281,7 @@ impl Page {
             let (before, opened) = rest.split_at(start + ticks);
             line += before.matches('\n').count();
             outside.push_str(&before[..start]);
-            // A span ends with as many backticks as it began, in its paragraph.
+            // A span ends with the number of backticks with which it began, in the same paragraph.
             let paragraph = opened.find("\n\n").unwrap_or(opened.len());
             let end = opened[..paragraph].find(&before[start..]);
             rest = opened;

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use crate::random::{Random, mix};
 
-/// `len` bytes derived from `id`. An aligned word of two ids is almost never equal.
+/// `len` bytes derived from `id`. Two ids almost never have equal words of 8 bytes at the same
+/// aligned offset.
 #[must_use]
 pub fn bytes_of(id: u64, len: usize) -> Bytes {
     let mut bytes = vec![0; len];

@@ -89,8 +89,8 @@ impl Drop for Namespace {
 /// Prints that `test` is skipped because of `reason`.
 ///
 /// # Panics
-/// If the variable `CI_FULL` is 1 and the machine cannot create namespaces. With namespaces, the
-/// reason is other load on the machine.
+/// If the variable `CI_FULL` is 1 and the machine cannot create namespaces. If it can create
+/// namespaces, other load on the machine is the reason, and the test may be skipped.
 pub fn skip(test: &str, reason: &str) {
     let is_full = env::var_os("CI_FULL").is_some_and(|value| value == "1");
     let lacks_namespaces = is_full && Namespace::new("probe").is_err();

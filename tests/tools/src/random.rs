@@ -51,7 +51,7 @@ impl Random {
     /// bound; its probability is proportional to its weight.
     ///
     /// # Panics
-    /// If `bounds` is empty.
+    /// If `bounds` is empty, or all weights are 0.
     pub fn below_one_of(&mut self, bounds: &[(u64, u64)]) -> u64 {
         let mut drawn = self.below(bounds.iter().map(|(weight, _)| weight).sum());
         let bound = bounds.iter().find(|(weight, _)| {

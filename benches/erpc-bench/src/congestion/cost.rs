@@ -18,11 +18,11 @@ use crate::service::Answerer;
 /// Whether the measured endpoints use congestion control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Controlled {
-    /// With the default control, on a link of 100 Gb/s
+    /// With the default control (with `--slow`, Timely), on a link of 100 Gb/s
     On,
     /// Without control
     Off,
-    /// With and without control in turns, and compared
+    /// Alternate between runs with and without control, and compare them
     Both,
 }
 
@@ -61,14 +61,14 @@ pub(crate) struct Cost {
     /// Calls in progress.
     pub(crate) outstanding: usize,
     pub(crate) time: Duration,
-    /// Slow environment such as valgrind: no round trip counts as congestion, and no answer as
-    /// late.
+    /// For a slow environment such as valgrind: Timely takes no round trip below 1 s for
+    /// congestion, and a timeout expires at least 500 ms after the round trip.
     pub(crate) slow: bool,
 }
 
 const LINK: u64 = 12_500_000_000;
-/// Runs with and without control take turns of this length, which is shorter than the periods in
-/// which the machine's speed changes.
+/// Runs with and without control alternate. Each lasts this long, which is shorter than the periods
+/// in which the machine's speed changes.
 const TURN: Duration = Duration::from_millis(20);
 const WARMUP: Duration = Duration::from_millis(200);
 
@@ -102,7 +102,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 pub(crate) fn run(cost: &Cost) -> Result<(), Failure> {
     let (control, new) = match cost.slow {
         false => (CongestionControl::default(), EndpointConfig::new()),
-        // No round trip counts as congestion, however much a tool slows the process down.
+        // A tool such as valgrind makes all round trips long. They must not count as congestion.
         true => (
             CongestionControl::Timely(TimelyConfig::new().low(Duration::from_secs(1))),
             EndpointConfig::new().min_rto(Duration::from_millis(500)),

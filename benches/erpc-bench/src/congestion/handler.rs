@@ -55,9 +55,9 @@ pub(crate) struct HandlerArgs {
 /// Where handlers run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Place {
-    /// As on worker threads, as many as needed; one thread turns both endpoints
+    /// At the same time, like on any number of worker threads; one thread runs both loops
     Worker,
-    /// In the server's loop, one after the other; the server has its own thread
+    /// One after the other, in the server's loop, which has its own thread
     Dispatch,
 }
 
@@ -71,11 +71,11 @@ impl Place {
 }
 
 const LINK: u64 = 12_500_000_000;
-/// Runs with and without control take turns of this length.
+/// Runs with and without control alternate. Each lasts this long.
 const TURN: Duration = Duration::from_millis(100);
 
-/// Answers each request `time` after it is complete, independently of other requests. To a loop,
-/// worker threads look the same.
+/// Answers each request `time` after it is complete, independently of other requests. The server's
+/// loop cannot distinguish this from worker threads.
 struct Workers {
     time: Duration,
     working: VecDeque<(Instant, RequestHandle, [u8; payload::SINK_ANSWER])>,
@@ -131,7 +131,8 @@ impl HandlerArgs {
         EndpointConfig::new().congestion(control.config()).link_rate(LINK)
     }
 
-    /// Runs with control and without in turns. Each of `runs` makes calls for the given time.
+    /// Alternates between `runs[0]`, with control, and `runs[1]`, without. Each makes calls for the
+    /// given time. Returns the sums in the same order.
     fn by_turns(
         &self,
         mut runs: [impl FnMut(Duration) -> Result<Sum, Failure>; 2],

@@ -1,8 +1,8 @@
 //! `idle`: the latency of the first call after a silence.
 //!
-//! It is compared with calls of a busy time, and with the first bare packet there and back after
-//! the same silence, without a protocol. During a silence caches, page tables and the kernel's send
-//! path go cold with or without a protocol.
+//! The benchmark compares this latency with that of calls while the session is busy, and with the
+//! first round trip of a bare packet after the same silence. The bare packet uses no protocol:
+//! during a silence, caches, page tables and the kernel's send path go cold in any case.
 
 use std::time::{Duration, Instant};
 
@@ -31,10 +31,10 @@ pub(crate) struct IdleArgs {
     /// Congestion control on a link of 100 Gb/s
     #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
-    /// Stop the loops during the silence, instead of turning them
+    /// Stop the loops of both ends during the silence, instead of running them
     #[arg(long)]
     away: bool,
-    /// Rounds; the result is their median
+    /// Rounds; the results are their median and the worst first call
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
     /// Core to run on
@@ -44,7 +44,7 @@ pub(crate) struct IdleArgs {
 
 /// Bytes of a request and of its response.
 const SIZE: usize = 32;
-/// Length of a busy time.
+/// How long calls are made between two silences.
 const BUSY: Duration = Duration::from_millis(200);
 /// Bare round trips between two silences.
 const BARE_BUSY: u32 = 10_000;
@@ -81,7 +81,7 @@ fn measure<T: Transport>(
         }
         pass_time(args, &mut pair);
         pair.load.measure_latencies();
-        // Runs one call, and a few more until the load reads the clock.
+        // Makes one call, and a few more until the load reads the clock. Only the first one counts.
         pair.run(Duration::from_nanos(1))?;
         firsts.extend(pair.load.take_latencies().first_micros());
         pair.run(BUSY)?;
@@ -105,7 +105,8 @@ fn measure<T: Transport>(
     Ok(())
 }
 
-/// Waits for the silence. Calls `turns` repeatedly, unless the loops are stopped.
+/// Waits until the silence is over. Calls `turns`, which runs the loops once, repeatedly, unless
+/// `--away` stops the loops.
 fn wait(args: &IdleArgs, mut turns: impl FnMut()) {
     let until = Instant::now() + Duration::from_secs_f64(args.secs);
     while Instant::now() < until {

@@ -15,31 +15,32 @@ pub(crate) struct IncastArgs {
     /// Clients
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     ways: u32,
-    /// Who controls their rates
+    /// Congestion control of all endpoints
     #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
     /// Bytes of a request
     #[arg(long, default_value_t = 8 << 20, value_parser = payload::message)]
     size: usize,
-    /// The server calls, and the clients' answers are large
+    /// Reverse the direction: the server calls the clients, and their responses are large
     #[arg(long)]
     pull: bool,
-    /// Packets on their way per session
+    /// Packets that a session may have in flight
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     credits: u16,
-    /// 64 kB there and back among the clients' hosts, besides, and 32 bytes between the server's and one of those
+    /// Add background calls: 64 kB each way among the clients' hosts, 32 bytes each way from the
+    /// server's host to a client's host
     #[arg(long)]
     background: bool,
-    /// Milliseconds before those that are measured
+    /// Warm-up before the measurement, in milliseconds
     #[arg(long, default_value = "50", value_parser = millis)]
     warm_up: Duration,
-    /// Milliseconds that are measured
+    /// Duration of the measurement, in milliseconds
     #[arg(long, default_value = "100", value_parser = millis)]
     millis: Duration,
-    /// Where everything random comes from
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// First print the queue and the rates over time, a line per interval of this many milliseconds
+    /// First print the queue and the rates over time: a line per interval of this many milliseconds
     #[arg(long, value_parser = millis)]
     trace: Option<Duration>,
 }
@@ -95,7 +96,7 @@ pub(crate) fn incast(args: &IncastArgs) -> Result<(), Failure> {
 
 /// Prints a line per interval of this length: means of the queue and of the rates.
 fn trace(args: &IncastArgs, report: &IncastReport, every: Duration) {
-    // An interval includes its end, where the last moment is.
+    // An interval includes its last point in time, because the run's last sample is taken then.
     let slice = |at: Duration| at.as_nanos().saturating_sub(1) / every.as_nanos();
     for moments in report.moments.chunk_by(|a, b| slice(a.at) == slice(b.at)) {
         let count = moments.len() as f64;

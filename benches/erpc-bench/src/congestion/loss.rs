@@ -31,12 +31,13 @@ enum Net {
 
 #[derive(Args)]
 pub(crate) struct LossArgs {
-    /// Fraction of packets lost in both directions, control packets included
+    /// Fraction of packets lost, in each direction, control packets included
     #[arg(long, value_parser = chance)]
     rate: f64,
     #[arg(long, value_enum, default_value = "mem")]
     net: Net,
-    /// Bytes of a request; the response to a large request has 32
+    /// Bytes of a request. A response has 32 bytes, but in memory the size of the request if that
+    /// is at most 4096
     #[arg(long, default_value_t = 8 << 20, value_parser = payload::message)]
     size: usize,
     /// Calls in progress
@@ -46,14 +47,14 @@ pub(crate) struct LossArgs {
     /// and none in memory, which has no link
     #[arg(long, value_enum)]
     cc: Option<Control>,
-    /// Measured milliseconds, with and without loss each; default 100 in the simulated network,
-    /// 4,000 in memory
+    /// Duration of the measurement with loss, and of the one without, in milliseconds [default: 100
+    /// with sim; 4000 with mem]
     #[arg(long, value_parser = millis)]
     millis: Option<Duration>,
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// One thread for both ends, or one thread each; in memory only
+    /// 1: both ends on one thread; 2: a thread each. Only in memory
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     threads: u8,
     /// The client's core
@@ -71,9 +72,9 @@ fn chance(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Bytes of a datagram, as in the simulation; 1,028 bytes of them are payload.
+/// Bytes of a datagram, as in the simulation. 1,028 bytes of a datagram are payload.
 const DATAGRAM: usize = MIN_DATAGRAM;
-/// Lossless and lossy runs take turns of this length, because the machine's speed changes.
+/// Lossless and lossy runs alternate, because the machine's speed changes. Each lasts this long.
 const TURN: Duration = Duration::from_millis(200);
 /// A probability of loss so small that no packet is lost.
 const NEVER: f64 = 1e-15;
@@ -154,7 +155,7 @@ fn simulated(args: &LossArgs) -> [Rate; 2] {
     })
 }
 
-/// Runs without and with loss in turns, over the same session.
+/// Alternates between runs without and with loss, over the same sessions.
 struct InMemory<'a> {
     args: &'a LossArgs,
     handle: FaultHandle,
@@ -206,8 +207,8 @@ impl InMemory<'_> {
         mut run: impl FnMut(Duration) -> Result<(u64, Duration, ProtocolStats), Failure>,
     ) -> Result<[Rate; 2], Failure> {
         let Self { args, handle } = self;
-        // The fault transport draws a random number for every packet here, too, so both runs pay
-        // for it.
+        // With a probability above 0, the fault transport draws a random number for every packet.
+        // So the lossless run has the same cost.
         let lossless = FaultPlan::new(args.seed).both(Faults::none().drop(NEVER));
         let (_, _, mut before) = run(WARMUP)?;
         let mut sums = [(0u64, Duration::ZERO); 2];

@@ -34,11 +34,11 @@ use crate::failure::Failure;
 pub(crate) enum Control {
     /// No congestion control: credits only
     None,
-    /// Round-trip times
+    /// Rates follow round-trip times
     Timely,
-    /// Round-trip times, on paths of any length and rate
+    /// Windows follow round-trip times, on paths of any length and rate
     Swift,
-    /// ECN marks of switches
+    /// Rates follow the ECN marks of switches
     Dcqcn,
 }
 

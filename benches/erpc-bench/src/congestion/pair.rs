@@ -1,5 +1,5 @@
-//! Two endpoints of this process, on one thread or on two. One thread depends least on the
-//! machine's other load.
+//! Two endpoints of this process, on one thread or on two. Measurements on one thread depend least
+//! on other processes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ pub(super) trait Answers<T: Transport>: App<T> {
 
 impl<T: Transport> Answers<T> for Answerer {}
 
-/// A client and a server, both turned by one thread.
+/// A client and a server. One thread runs the loops of both.
 pub(super) struct Pair<C: Transport, S: Transport, A> {
     pub(super) client: Rpc<C>,
     pub(super) server: Rpc<S>,
@@ -71,7 +71,7 @@ impl<C: Transport, S: Transport, A: Answers<S>> Pair<C, S, A> {
         self.run_while(time, |_| true)
     }
 
-    /// As [`Self::run`], but the server takes a turn only if `is_there` returns true.
+    /// Like [`Self::run`], but the server's loop runs only while `is_there` returns true.
     pub(super) fn run_while(
         &mut self,
         time: Duration,
@@ -87,8 +87,8 @@ impl<C: Transport, S: Transport, A: Answers<S>> Pair<C, S, A> {
     }
 }
 
-/// Runs a server over `serving` on core `cores.1`, with the service that `made` creates there,
-/// while `client` runs on core `cores.0`.
+/// Runs `client` on core `cores.0`, and meanwhile a server over `serving` on core `cores.1`. `made`
+/// creates the server's service on the server's thread.
 pub(super) fn serve_while<T: Transport + Send, A: App<T>, V>(
     (serving, config): (T, EndpointConfig),
     made: impl FnOnce() -> Result<A, Failure> + Send,

@@ -26,10 +26,11 @@ pub(crate) struct PathsArgs {
     /// Do not tell endpoints the rate of their cable
     #[arg(long)]
     unknown_rate: bool,
-    /// Stall a random host every 50 ms, for this many milliseconds or down to a fifth of them
+    /// Stall a random host every 50 ms, for at most this many milliseconds and at least a fifth of
+    /// them
     #[arg(long, value_parser = millis)]
     absence_ms: Option<Duration>,
-    /// Largest delay of a round trip by the hosts, in us: 5 as over memory, 200 as over kernel UDP
+    /// Largest delay that the hosts add to a round trip, in us: 5 as over memory, 200 as over UDP
     #[arg(long, default_value = "5", value_parser = micros)]
     host_us: Duration,
     /// Capacity of the receive queues, in MiB

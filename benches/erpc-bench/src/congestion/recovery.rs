@@ -1,8 +1,8 @@
 //! `recovery`: the latency of calls that lose a packet, in simulation and over UDP.
 //!
 //! Over UDP a relay between client and server forwards datagrams and drops the chosen ones. One
-//! thread turns all three. Time that other processes take of its core shows in the 99th percentile,
-//! and hardly in the median.
+//! thread runs client, relay and server. If other processes use the thread's core, this shows in
+//! the 99th percentile, and hardly in the median.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -22,9 +22,9 @@ use crate::report::Line;
 
 /// Payload of a datagram over loopback, in bytes.
 const PAYLOAD: u32 = 1_456;
-/// Calls are made for this long with a loss, and then without one.
+/// Calls are made for this long with a loss, and then for this long without one.
 const ROUND: Duration = Duration::from_millis(1);
-/// Matching packets that pass before one is dropped, at least.
+/// At least this many packets of the chosen kind pass before one is dropped.
 const PASSES: u64 = 3;
 const WARMUP: Duration = Duration::from_millis(300);
 
@@ -42,7 +42,7 @@ pub(crate) struct RecoveryArgs {
     /// Where packets are lost
     #[arg(long, value_enum, default_value = "sim")]
     net: Network,
-    /// Losses per row
+    /// Losses per printed line
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rounds: u64,
     /// Core to run on
@@ -133,7 +133,7 @@ struct Relay {
 
 impl Relay {
     fn new(server: SocketAddr) -> std::io::Result<Self> {
-        // A client finds the endpoints of a server by their ports.
+        // The relay has the server's port: a server names ports in the handshake, but no addresses.
         let front = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), server.port()));
         let towards_client = UdpSocket::bind(front)?;
         let towards_server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;

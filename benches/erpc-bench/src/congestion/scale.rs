@@ -20,10 +20,11 @@ pub(crate) struct ScaleArgs {
     /// Congestion control of all endpoints
     #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
-    /// Floor of the RTO, in microseconds; by default the lab's, 50. The thesis' RTO is 5,000
+    /// Minimum margin of the retransmission timeout above the round trip, in microseconds [default:
+    /// 50]. The thesis' timeout is 5000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=500_000))]
     min_rto_us: Option<u32>,
-    /// Time that a packet costs its receiver, in nanoseconds
+    /// Time that an endpoint's loop takes per received packet, in nanoseconds
     #[arg(long, default_value_t = 100)]
     packet_ns: u64,
     /// Measured milliseconds

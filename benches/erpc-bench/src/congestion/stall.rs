@@ -1,11 +1,12 @@
 //! `stall`: how soon a session reaches its old throughput after the loop of one end or both stalls.
 //!
-//! One thread turns both ends and never sleeps. Its CPU time is therefore the elapsed time without
-//! other processes' use of its core, and rates are relative to it. Throughput is counted in packets
-//! received in order: too few calls of megabytes end within milliseconds to measure a rate.
+//! One thread runs the loops of both ends and never sleeps. Its CPU time is therefore the elapsed
+//! time without other processes' use of its core, and rates are per second of CPU time. Throughput
+//! is counted in packets received in order: too few calls of megabytes end within milliseconds to
+//! measure a rate.
 //!
-//! Caches go cold during any stall. For comparison, the benchmark also copies as many bytes without
-//! a protocol, before and after a silence of the same length.
+//! Caches go cold during any stall. For comparison, the benchmark also copies messages of the same
+//! sizes without a protocol, before and after a silence of the same length.
 
 use std::hint;
 use std::time::{Duration, Instant};
@@ -75,7 +76,7 @@ const SLICE: Duration = Duration::from_millis(2);
 /// Interval between two readings of the counters.
 const STEP: Duration = Duration::from_micros(20);
 
-/// What the server had received by a time of this process' CPU clock.
+/// What the server had received when this process had used `at` of CPU time.
 #[derive(Clone, Copy)]
 struct Reading {
     at: Duration,
@@ -217,8 +218,8 @@ fn round<T: Transport>(args: &StallArgs, pair: &mut EndpointPair<T>) -> Result<R
     })
 }
 
-/// Copies as many messages as there are calls, as a memory transport does: into a ring and out of
-/// it.
+/// Copies as many messages as there are calls in progress, as a memory transport does: into a ring
+/// and out of the ring.
 struct Copies {
     from: Vec<Vec<u8>>,
     ring: Vec<u8>,
@@ -227,7 +228,7 @@ struct Copies {
 }
 
 impl Copies {
-    /// Bytes copied at a time: the packets of a burst.
+    /// Bytes copied at a time: the payload of a burst of 32 packets.
     const RUN: usize = 128 << 10;
 
     fn new(args: &StallArgs) -> Self {
@@ -236,7 +237,8 @@ impl Copies {
         Self { from: messages(), ring, to: messages(), turns: 0 }
     }
 
-    /// Copies one run of a message. The next turn copies from the next message.
+    /// Copies [`Self::RUN`] bytes of one message, or less if messages are shorter. The next call
+    /// copies from the next message.
     fn turn(&mut self) {
         let (message, run) = (self.turns % self.from.len(), self.ring.len());
         let at = self.turns / self.from.len() * run % (self.from[message].len() / run * run);
@@ -262,7 +264,8 @@ impl Copies {
         readings
     }
 
-    /// The copy rate in the first 10 ms after a silence, as a fraction of the rate before it.
+    /// The copy rate in the first 10 ms after a silence, as a fraction of the rate before the
+    /// silence. `None` if there are too few readings.
     fn ratio(&mut self, stall: Duration) -> Option<f64> {
         let before = self.run(BEFORE);
         let silence = Instant::now();

@@ -50,7 +50,7 @@ impl Figure {
     }
 }
 
-/// Styles of what is compared.
+/// Styles (indices of colors) of erpc's bars and of bars for bare sockets.
 const ERPC: usize = 0;
 const BARE: usize = 4;
 /// Congestion control: its name in the data, its name in pictures, its style.
@@ -101,7 +101,7 @@ fn distinct(rows: &[Row], field: &str) -> Vec<f64> {
     values
 }
 
-/// Workload, program and system calls, and the label.
+/// A bar: its workload, its stack (program and system calls), its label and its style.
 type Echo = (&'static str, &'static str, &'static str, usize);
 
 fn echoes(
@@ -291,7 +291,8 @@ fn incast_queue(rows: &[Row]) -> Chart {
     }
 }
 
-/// Panels by rate of the link, with a line per control, and one for Swift without the rate.
+/// A panel per rate of the link. Each has a line per congestion control, and one for Swift if the
+/// endpoints do not know the rate.
 fn paths(rows: &[Row], flows: f64, field: &str) -> Vec<Panel> {
     let lines = [
         ("Swift", "swift", 0.0, 0),

@@ -1,5 +1,5 @@
 //! Charts as SVG text. A chart has its own background, so that it is legible on any page, and a
-//! second set of colors for readers who prefer a dark one.
+//! second set of colors for readers who prefer a dark background.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ pub(super) enum Scale {
 pub(super) struct Axis {
     pub(super) label: &'static str,
     pub(super) scale: Scale,
-    /// Smallest and largest value. Values outside are drawn at the end of the axis.
+    /// Smallest and largest value. Values outside are drawn at the nearest value of the axis.
     pub(super) range: (f64, f64),
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Group {
 pub(super) enum Plot {
     /// Lines over a common x axis, in panels.
     Lines { x: Axis, y: Axis, panels: Vec<Panel> },
-    /// Horizontal bars. A value with an upper one is a dot and a line.
+    /// Horizontal bars. A bar with an upper value is drawn as a dot and a line.
     Bars { x: Axis, groups: Vec<Group> },
 }
 
@@ -234,7 +234,9 @@ impl Axis {
     }
 }
 
-/// A number with three significant digits at least, and a comma between thousands.
+/// A number for people. Below 100 it has about three significant digits, without trailing zeros;
+/// from 100 on it is rounded to a whole number, with a comma between thousands. From 0.01 down it
+/// is a power of ten, or in scientific notation.
 pub(super) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

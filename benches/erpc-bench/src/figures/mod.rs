@@ -1,5 +1,5 @@
-//! `figures`: draws pictures of results. It reads the lines of JSON that the other commands print,
-//! so a picture can be drawn again without a measurement.
+//! `figures`: draws pictures of results from the lines of JSON that the other commands print. So a
+//! picture can be drawn again without a measurement.
 
 mod catalogue;
 mod chart;

@@ -2,8 +2,9 @@
 //! receiver from overflow.
 //!
 //! Over UDP a message is cut into parts, each with a header. The server acknowledges every few
-//! parts, the client keeps a window of parts in flight. There are no retransmissions: the window
-//! fits the receive buffer, whose overflow is the only loss on loopback.
+//! parts, the client keeps a window of parts in flight. There are no retransmissions: on loopback
+//! parts are lost only if the receive buffer overflows. The window fits the buffer that this
+//! program requests, but not the buffer that an untuned kernel grants.
 
 use std::io;
 use std::io::Read;
@@ -199,7 +200,8 @@ impl UdpSource<'_> {
             let room = (acknowledged + WINDOW).min(parts) - sent;
             if room > 0 {
                 sent += self.send(sent, room).map_err(&io)?;
-                // The client reads acknowledgements when the window is full, and every few parts.
+                // The client reads an acknowledgement when the window is full, when all parts are
+                // sent, and after every `ACK_EVERY` parts. Otherwise it sends more parts.
                 if sent < acknowledged + WINDOW && sent < parts && !sent.is_multiple_of(ACK_EVERY) {
                     continue;
                 }

@@ -13,13 +13,14 @@ const MAX_SEGMENTS: usize = 64;
 /// Bytes that a stream reads, or collects for one write.
 const STREAM_BUFFER: usize = 256 << 10;
 
-/// The sender of a message. `None` for streams and connected sockets, which have a single peer.
+/// The sender of a received message, or the receiver of a message to send. `None` for streams and
+/// connected sockets, which have a single peer.
 pub(super) type Peer = Option<SocketAddrV4>;
 
 /// The receiving half of a link.
 pub(super) trait Receive {
-    /// Receives messages and returns their number. A blocking link waits 100 ms for the first one.
-    /// 0 if there is no message.
+    /// Receives messages and returns their number. A blocking link waits at most 100 ms for the
+    /// first message. Returns 0 if no message arrives.
     fn receive(&mut self) -> io::Result<usize>;
 
     /// Message `index` of the last [`Receive::receive`].
@@ -35,7 +36,7 @@ pub(super) trait Send {
     fn flush(&mut self) -> io::Result<()>;
 }
 
-/// Maps the errors of a socket that is empty or full to `None`.
+/// Maps the errors of an empty or full socket, and of an interrupted system call, to `None`.
 fn unless_empty<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

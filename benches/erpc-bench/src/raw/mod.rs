@@ -28,7 +28,8 @@ use crate::payload::{MIN_ECHO, SINK_ANSWER};
 use crate::report::{Latencies, LoopOutcome};
 use crate::{machine, payload};
 
-/// Requested size of socket buffers, in bytes. Linux grants up to `net.core.rmem_max`.
+/// Requested size of receive and send buffers, in bytes. Linux grants at most `net.core.rmem_max`
+/// and `net.core.wmem_max`.
 const RECEIVE_BUFFER: usize = 4 << 20;
 /// Longest time that a receive call blocks, with `--block`.
 const BLOCK_TIME: Duration = Duration::from_millis(100);

@@ -44,7 +44,8 @@ pub(super) struct Datagram<'a> {
     pub(super) peer: SocketAddrV4,
 }
 
-/// The peer of a datagram to send on a connected socket, and of one not yet received.
+/// The peer of a datagram to send on a connected socket, and of a datagram that has not yet
+/// arrived.
 pub(super) const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
 /// The arrays that describe a batch of messages to the kernel.
@@ -107,8 +108,8 @@ pub(super) fn receive_many(socket: &impl AsRawFd, batch: &mut [Datagram<'_>]) ->
     })
 }
 
-/// Sends up to `batch.len()` datagrams, at most [`MAX_MANY`], to their peers unless `is_connected`.
-/// Returns the number of datagrams sent.
+/// Sends up to `batch.len()` datagrams, at most [`MAX_MANY`]: to the socket's peer if it
+/// `is_connected`, otherwise to each datagram's own peer. Returns the number of datagrams sent.
 pub(super) fn send_many(
     socket: &impl AsRawFd,
     batch: &mut [Datagram<'_>],

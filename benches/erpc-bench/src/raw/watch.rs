@@ -8,14 +8,14 @@ use crate::failure::Failure;
 
 /// Turns between two checks of the clock or of the parent process.
 const TURNS: u32 = 1 << 14;
-/// A loop without a message for this time has lost one.
+/// If no message arrives for this time, a message was lost, and the run fails.
 const STALL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Checks whether the process that started this one is still alive.
 pub(super) struct Alive {
     parent: Option<Pid>,
     turns: u32,
-    /// A turn takes up to 100 ms, so every turn checks.
+    /// Receive calls block, so a turn may take 100 ms, and every turn checks the parent process.
     is_slow: bool,
 }
 
@@ -52,7 +52,7 @@ impl Progress {
     ///
     /// # Errors
     ///
-    /// The last message was more than 2 s ago.
+    /// The last message arrived more than 2 s ago.
     #[inline]
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         self.turns = self.turns.wrapping_add(1);

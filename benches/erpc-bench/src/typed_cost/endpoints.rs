@@ -32,7 +32,7 @@ struct Progress {
     sessions: Sessions,
     /// The key of the next call.
     next: Cell<u64>,
-    /// The key after that of the last call of the run.
+    /// One more than the key of the run's last call.
     end: Cell<u64>,
     /// Calls that have ended.
     ended: Cell<u64>,

@@ -35,7 +35,7 @@ impl Called for Get {
     const METHOD: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/Get");
 }
 
-/// The same with an asynchronous handler.
+/// The method with protocol buffers and an asynchronous handler.
 pub(super) enum GetAsync {}
 
 impl Called for GetAsync {

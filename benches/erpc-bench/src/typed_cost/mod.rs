@@ -1,4 +1,4 @@
-//! The cost of types: the call of w4 in several forms, which alternate within one run.
+//! The cost of types: the call of workload w4 in several forms, which alternate within one run.
 //!
 //! In all forms the request is a key of 64 bits, and the answer is a value of 64 bytes and a flag.
 //! All forms run client and server on one thread over the memory transport, with the same number of
@@ -97,7 +97,7 @@ impl Form {
     }
 }
 
-/// Calls of a form before the next form has its turn: some tens of milliseconds.
+/// Calls of a form before the next form runs. They take about 5 to 25 ms.
 const SLICE: u64 = 100_000;
 
 /// Allocations of calls. A reallocation counts as one.
@@ -129,8 +129,8 @@ impl Measured {
     }
 }
 
-/// Measures `form`, or all forms, next to the raw form. `time` is the CPU time of all forms
-/// together.
+/// Measures `form`, or all forms, and the raw form for comparison. `time` is the CPU time of all
+/// forms together; each form gets at least three slices.
 pub(crate) fn run(form: Form, width: Width, time: Duration) -> Result<(), Failure> {
     let wanted = |other: &Form| *other == Form::Raw || form == Form::All || *other == form;
     let mut forms = Vec::new();
@@ -149,7 +149,8 @@ pub(crate) fn run(form: Form, width: Width, time: Duration) -> Result<(), Failur
     }
     let raw = forms[0].slices.clone();
     for Measured { form, slices, allocated, .. } in &forms {
-        // The slices are neighbours in time, so effects of the machine on both cancel out.
+        // A slice of this form and the raw slice of the same round ran within a fraction of a
+        // second. So a change of the machine's speed mostly affects both, and cancels out.
         let differences = slices.iter().zip(&raw).map(|(typed, raw)| typed - raw).collect();
         let (ns, over_raw) = (median(slices.clone()), median(differences));
         let per_call = |total: u64| total as f64 / SLICE as f64;

@@ -6,7 +6,7 @@ pub struct Option {
     /// A keyword.
     #[prost(string, tag = "1")]
     pub r#ref: ::prost::alloc::string::String,
-    /// Another.
+    /// Another keyword.
     #[prost(message, optional, tag = "2")]
     pub r#async: ::core::option::Option<Result>,
 }
@@ -19,10 +19,10 @@ pub struct Result {
     /// Has the name of a local variable in generated code.
     #[prost(bytes = "vec", tag = "3")]
     pub view: ::prost::alloc::vec::Vec<u8>,
-    /// Another.
+    /// Also has the name of a local variable.
     #[prost(uint32, tag = "4")]
     pub fields: u32,
-    /// Another.
+    /// Also has the name of a local variable.
     #[prost(uint32, tag = "5")]
     pub field: u32,
 }
@@ -359,14 +359,14 @@ pub mod send_service {
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. In handlers, callbacks and code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one.
+        /// A client on a channel or a session. Several clients can share one channel or session.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -646,14 +646,14 @@ pub mod fn_once_service {
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. In handlers, callbacks and code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one.
+        /// A client on a channel or a session. Several clients can share one channel or session.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -756,14 +756,14 @@ pub mod into_service {
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. In handlers, callbacks and code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one.
+        /// A client on a channel or a session. Several clients can share one channel or session.
         #[must_use]
         pub fn new(channel: impl ::std::convert::Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -863,14 +863,14 @@ pub mod s_service {
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. In handlers, callbacks and code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one.
+        /// A client on a channel or a session. Several clients can share one channel or session.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -976,14 +976,14 @@ pub mod self_service {
         /// If the address is not known, or no server answers there.
         ///
         /// # Panics
-        /// Within a handler or callback, because the endpoint runs already. There, and in code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
+        /// Within a handler or callback, because the endpoint runs already. In handlers, callbacks and code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
         pub fn connect(
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one.
+        /// A client on a channel or a session. Several clients can share one channel or session.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -1031,7 +1031,7 @@ pub use self_service::{Self_, SelfClient};
 pub struct OptionView<'a> {
     /// A keyword.
     pub r#ref: &'a str,
-    /// Another.
+    /// Another keyword.
     pub r#async: ::core::option::Option<ResultView<'a>>,
 }
 impl ::erpc::service::Viewable for Option {
@@ -1063,9 +1063,9 @@ pub struct ResultView<'a> {
     pub self_: u32,
     /// Has the name of a local variable in generated code.
     pub view: &'a [u8],
-    /// Another.
+    /// Also has the name of a local variable.
     pub fields: u32,
-    /// Another.
+    /// Also has the name of a local variable.
     pub field: u32,
 }
 impl ::erpc::service::Viewable for Result {
