@@ -69,7 +69,7 @@ struct Run {
     /// Features to leave out of all runs, by name.
     #[arg(long, value_delimiter = ',', value_parser = feature)]
     without: Vec<Feature>,
-    /// Happenings of a single seed to leave out, by number.
+    /// Events of a single seed to leave out, by number.
     #[arg(long, value_delimiter = ',')]
     skip: Vec<usize>,
     /// A bug to plant in the protocol, by its name in erpc-core/src/mutants.rs. Needs a build with
@@ -209,11 +209,11 @@ impl Run {
             let events = Plan::draw(self.from, scenario, &cut).events.len();
             if let Some(none) = self.skip.iter().find(|&&at| at >= events) {
                 misused(&format!(
-                    "there is no happening {none} to skip: this seed has {events}, from 0 on"
+                    "there is no event {none} to skip: this seed has {events}, from 0 on"
                 ));
             }
         } else if !self.skip.is_empty() {
-            misused("--skip takes the numbers of one seed's happenings, and needs --seeds 1");
+            misused("--skip takes the numbers of one seed's events, and needs --seeds 1");
         } else if self.packets {
             misused("--packets prints the packets of one seed, and needs --seeds 1");
         }

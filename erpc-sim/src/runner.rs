@@ -176,7 +176,7 @@ pub struct Summary {
     pub bound_used: u64,
     /// How often packet faults acted.
     pub faults: FaultCounts,
-    /// How often happenings acted.
+    /// How often events acted.
     pub happened: Happened,
     /// How calls ended.
     pub outcomes: Outcomes,

@@ -17,7 +17,7 @@ pub struct Shrunk {
 }
 
 /// Removes parts of a failing run without which it still fails: features one by one, until none can
-/// be removed; then single happenings, from halves of them down to one.
+/// be removed; then single events, from halves of them down to one.
 #[must_use]
 pub fn shrink(seed: u64, scenario: Option<Scenario>, cut: &Cut, violation: Violation) -> Shrunk {
     let scenario = scenario.unwrap_or_else(|| Scenario::of_seed(seed));
@@ -48,12 +48,12 @@ fn shrink_by(
         })
     } {}
     let all = Cut { skip: Vec::new(), ..shrunk.cut.clone() };
-    let happenings = draw(&all).events.len();
-    let mut piece = happenings.div_ceil(2);
+    let events = draw(&all).events.len();
+    let mut piece = events.div_ceil(2);
     while piece > 0 {
-        for from in (0..happenings).step_by(piece) {
+        for from in (0..events).step_by(piece) {
             let mut cut = shrunk.cut.clone();
-            cut.skip.extend(from..(from + piece).min(happenings));
+            cut.skip.extend(from..(from + piece).min(events));
             cut.skip.sort_unstable();
             cut.skip.dedup();
             if cut.skip.len() > shrunk.cut.skip.len() {
@@ -65,7 +65,7 @@ fn shrink_by(
     shrunk
 }
 
-/// The numbers of the happenings that `cut` skips, after the features in `without` are removed.
+/// The numbers of the events that `cut` skips, after the features in `without` are removed.
 /// `without` includes the features that `cut` removes.
 fn renumbered(draw: impl Fn(&Cut) -> Plan, cut: &Cut, without: Features) -> Vec<usize> {
     if cut.skip.is_empty() {
@@ -74,7 +74,7 @@ fn renumbered(draw: impl Fn(&Cut) -> Plan, cut: &Cut, without: Features) -> Vec<
     let [before, after] = [cut.without, without]
         .map(|without| draw(&Cut { without, skip: Vec::new(), prints: false }).events);
     let mut skip = Vec::new();
-    // The remaining happenings keep their order.
+    // The remaining events keep their order.
     let mut number = 0;
     for (at, event) in before.iter().enumerate() {
         if after.get(number) == Some(event) {
@@ -142,21 +142,21 @@ mod tests {
 
     use super::*;
     use crate::Feature;
-    use crate::plan::Happening;
+    use crate::plan::PlannedEvent;
 
     const SCENARIO: Scenario = Scenario::Star;
 
-    /// Fails if the plan has losses, a jumping clock, and both of these happenings.
-    fn fails(plan: &Plan, both: &[(Instant, Happening)]) -> Option<Violation> {
+    /// Fails if the plan has losses, a jumping clock, and both of these events.
+    fn fails(plan: &Plan, both: &[(Instant, PlannedEvent)]) -> Option<Violation> {
         let features = [Feature::Loss, Feature::ClockLeap];
         let fails = features.iter().all(|&feature| plan.features.has(feature))
             && both.iter().all(|event| plan.events.contains(event));
         // The numbers in the violation vary.
-        let what = format!("{} happenings are too many", plan.events.len());
+        let what = format!("{} events are too many", plan.events.len());
         fails.then_some(Violation { at: plan.heal_at, what })
     }
 
-    /// Shrinks a run that fails because of two happenings: the `first`-th and the `last`-th from
+    /// Shrinks a run that fails because of two events: the `first`-th and the `last`-th from
     /// the end.
     fn shrunk(seed: u64, cut: &Cut, first: usize, last: usize) -> (Shrunk, Plan) {
         let draw = |cut: &Cut| Plan::draw(seed, SCENARIO, cut);
@@ -169,7 +169,7 @@ mod tests {
         (shrunk, plan)
     }
 
-    /// Seeds whose plans have the features and happenings to fail.
+    /// Seeds whose plans have the features and events to fail.
     fn seeds(count: usize) -> impl Iterator<Item = u64> {
         let is_rich = |seed: &u64| {
             let plan = Plan::draw(*seed, SCENARIO, &Cut::default());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_happenings_stay_skipped_when_their_numbers_change() {
+    fn skipped_events_stay_skipped_when_their_numbers_change() {
         for seed in seeds(20) {
             let all = Plan::draw(seed, SCENARIO, &Cut::default()).events;
             let cut = Cut { skip: vec![0, 3, all.len() - 1], ..Cut::default() };
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_names_all_cut_features_and_happenings() {
+    fn the_command_names_all_cut_features_and_events() {
         let cut = Cut {
             without: Features::of(&[Feature::Loss, Feature::OneWay]),
             skip: vec![1, 12],

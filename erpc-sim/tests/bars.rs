@@ -5,7 +5,7 @@ use std::time::Duration;
 use erpc_core::protocol::EndpointConfig;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{Faults, Outage};
-use erpc_sim::plan::{Cut, EndpointPlan, Happening, Plan};
+use erpc_sim::plan::{Cut, EndpointPlan, Plan, PlannedEvent};
 use erpc_sim::runner::{SeedOutcome, run_plan};
 use erpc_sim::world::RunReport;
 use erpc_sim::{Feature, Features, Scenario, SimRoute};
@@ -155,8 +155,8 @@ fn a_server_that_restarts_1_000_times_at_its_address_executes_nothing_of_another
     let lives = 1_000;
     for life in 1..=lives {
         let at = START + Duration::from_millis(30 * life);
-        plan.events.push((at, Happening::Crash(0, 1_000_000)));
-        plan.events.push((at + Duration::from_millis(10), Happening::Replay(8)));
+        plan.events.push((at, PlannedEvent::Crash(0, 1_000_000)));
+        plan.events.push((at + Duration::from_millis(10), PlannedEvent::Replay(8)));
     }
     plan.endpoints[1].rounds =
         (0..lives * 3).map(|at| (START + Duration::from_millis(10 * at), 20)).collect();

@@ -16,7 +16,7 @@ fn meaningless_arguments_are_errors() {
         ("run --seeds 0", "--seeds"),
         ("run --seeds 2 --packets", "--seeds 1"),
         ("run --seeds 2 --skip 1", "--seeds 1"),
-        ("run --seeds 1 --skip 0,4000", "no happening 4000"),
+        ("run --seeds 1 --skip 0,4000", "no event 4000"),
         ("run --seeds 1 --bug NoSuchBug", "bug"),
         ("run --seeds 1 --without nothing", "no such feature"),
         ("mutants --shards 0", "--shards"),

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use erpc_core::transport::fault::FaultCounts;
-use erpc_sim::plan::{Cut, EndpointPlan, Happening, Plan};
+use erpc_sim::plan::{Cut, EndpointPlan, Plan, PlannedEvent};
 use erpc_sim::runner::{SeedOutcome, Summary, run_plan, run_seed, run_seeds};
 use erpc_sim::world::Happened;
 use erpc_sim::{Feature, Features, Scenario, SimRoute};
@@ -135,7 +135,7 @@ fn a_seed_reproduces_its_run_bit_for_bit() {
 fn a_panic_reports_its_time_and_the_progress_of_the_run() {
     let mut plan = Plan::draw(3, Scenario::Pair, &Cut::default());
     let missing = plan.endpoints.len();
-    plan.events = vec![(plan.heal_at, Happening::Leap(missing, 1))];
+    plan.events = vec![(plan.heal_at, PlannedEvent::Leap(missing, 1))];
     let SeedOutcome::Panicked(panic) = run_plan(&plan) else {
         panic!("an endpoint that does not exist has no clock")
     };

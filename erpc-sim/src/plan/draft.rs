@@ -15,8 +15,8 @@ use erpc_core::wire::extension::MAX_EXTENSION;
 use super::faults::{outage, suffer};
 use super::times::Times;
 use super::{
-    EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MOST_METHODS, MS, Plan, Reserve, SECOND,
-    SLOWEST_PACE, Sizes,
+    EndpointPlan, HOUR, Handlers, MOST_CREDITS, MOST_METHODS, MS, Plan, PlannedEvent, Reserve,
+    SECOND, SLOWEST_PACE, Sizes,
 };
 use crate::call_behaviour::CallMix;
 use crate::transport::Nic;
@@ -428,7 +428,7 @@ impl<'a> Draft<'a> {
     }
 
     /// If endpoints may crash, crashes some endpoints with streams during their first streams.
-    fn add_deaths_of_streams(&self, events: &mut Vec<(Instant, Happening)>) {
+    fn add_deaths_of_streams(&self, events: &mut Vec<(Instant, PlannedEvent)>) {
         let Some(mut random) = self.feature(Feature::Streams) else { return };
         for (who, endpoint) in self.plan.endpoints.iter().enumerate() {
             let Some((begin, _)) = endpoint.stream_rounds.first() else { continue };
@@ -437,7 +437,7 @@ impl<'a> Draft<'a> {
             let at = begin.plus_nanos(soon + random.below(soon)).min(self.healed);
             let down = random.below(self.times.length / 2).min(self.healed.nanos_since(at).max(1));
             if dies && self.plan.features.has(Feature::Crashes) {
-                events.push((at, Happening::Crash(who, down)));
+                events.push((at, PlannedEvent::Crash(who, down)));
             }
         }
     }
@@ -458,7 +458,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(super) fn add_happenings(&mut self) {
+    pub(super) fn add_events(&mut self) {
         let endpoints = self.plan.endpoints.len() as u64;
         let links = u64::from(self.plan.topology.links());
         let mut events = Vec::new();
@@ -472,25 +472,27 @@ impl<'a> Draft<'a> {
                 let at = self.some_busy_time(random);
                 let who = random.below(endpoints) as usize;
                 let left = self.healed.nanos_since(at).max(1);
-                let happening = match feature {
-                    Feature::Crashes => Happening::Crash(who, random.below(length / 2).min(left)),
+                let event = match feature {
+                    Feature::Crashes => {
+                        PlannedEvent::Crash(who, random.below(length / 2).min(left))
+                    }
                     Feature::Links => {
                         let link = random.below(links) as u32;
                         let until = at.plus_nanos(random.below(length / 2).min(left));
-                        events.push((until, Happening::Resume(link)));
-                        Happening::Stop(link)
+                        events.push((until, PlannedEvent::Resume(link)));
+                        PlannedEvent::Stop(link)
                     }
-                    Feature::Replay => Happening::Replay(random.within(1, 256) as u32),
-                    Feature::Spoofing => Happening::Forge(random.within(1, 128) as u32),
-                    Feature::ClockStall => Happening::Stall(who, random.below(length).min(left)),
+                    Feature::Replay => PlannedEvent::Replay(random.within(1, 256) as u32),
+                    Feature::Spoofing => PlannedEvent::Forge(random.within(1, 128) as u32),
+                    Feature::ClockStall => PlannedEvent::Stall(who, random.below(length).min(left)),
                     Feature::ClockLeap => {
-                        Happening::Leap(who, (1 << random.within(10, 42)).min(HOUR))
+                        PlannedEvent::Leap(who, (1 << random.within(10, 42)).min(HOUR))
                     }
-                    Feature::Memory => Happening::Hoard(who, random.below(length / 2).min(left)),
-                    Feature::Churn => Happening::Reconnect(who),
+                    Feature::Memory => PlannedEvent::Hoard(who, random.below(length / 2).min(left)),
+                    Feature::Churn => PlannedEvent::Reconnect(who),
                     _ => break,
                 };
-                events.push((at, happening));
+                events.push((at, event));
             }
         }
         self.add_deaths_of_streams(&mut events);

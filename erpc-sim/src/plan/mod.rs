@@ -39,8 +39,8 @@ pub struct Plan {
     pub topology: Topology,
     /// The endpoints.
     pub endpoints: Vec<EndpointPlan>,
-    /// Single happenings, in order of time.
-    pub events: Vec<(Instant, Happening)>,
+    /// Single events, in order of time.
+    pub events: Vec<(Instant, PlannedEvent)>,
     /// The time when all faults end and no new calls are made.
     pub heal_at: Instant,
     /// What handlers do.
@@ -112,7 +112,7 @@ impl Reserve {
 pub struct Cut {
     /// Whole features.
     pub without: Features,
-    /// Single happenings, by their index in [`Plan::events`] without the removed features.
+    /// Single events, by their index in [`Plan::events`] without the removed features.
     pub skip: Vec<usize>,
     /// Not a cut: sets [`Plan::prints`].
     pub prints: bool,
@@ -120,7 +120,7 @@ pub struct Cut {
 
 /// A single event of the plan.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Happening {
+pub enum PlannedEvent {
     /// All endpoints on an endpoint's host die, and restart after this time in ns.
     Crash(usize, u64),
     /// A link stops.
@@ -196,7 +196,7 @@ impl Plan {
         draft.add_streams();
         draft.add_packet_faults();
         draft.add_absences();
-        draft.add_happenings();
+        draft.add_events();
         let mut plan = Self { seed, prints: cut.prints, ..draft.plan };
         if scenario == Scenario::Path {
             path::shape(&mut plan, &mut root.fork(purpose::PATH));

@@ -1,13 +1,13 @@
-//! The plan's happenings: each one affects hosts or links once.
+//! The plan's events: each one affects hosts or links once.
 
 use erpc_core::wire::{HEADER_LEN, Header, Kind, VERSION};
 
 use super::{Event, RECORD_ONE_IN, RECORDED, World};
 use crate::net::{LinkId, Packet};
-use crate::plan::Happening;
+use crate::plan::PlannedEvent;
 use crate::{Feature, Random, SimRoute};
 
-/// The random sources of each kind of happening. Leaving one kind out does not change the others.
+/// The random sources of each kind of event. Leaving one kind out does not change the others.
 pub(super) struct Chances {
     record: Random,
     replay: Random,
@@ -21,31 +21,31 @@ impl Chances {
 }
 
 impl World<'_> {
-    pub(super) fn happens(&mut self, happening: &Happening) {
-        match *happening {
-            Happening::Crash(index, down) => self.crash(index, down),
-            Happening::Stop(link) => {
+    pub(super) fn planned(&mut self, event: &PlannedEvent) {
+        match *event {
+            PlannedEvent::Crash(index, down) => self.crash(index, down),
+            PlannedEvent::Stop(link) => {
                 self.driver.stop_link(LinkId(link));
                 self.happened.stops += 1;
             }
-            Happening::Resume(link) => self.driver.resume_link(LinkId(link)),
-            Happening::Replay(count) => self.replay(count),
-            Happening::Forge(count) => self.forge(count),
-            Happening::Stall(index, nanos) => {
+            PlannedEvent::Resume(link) => self.driver.resume_link(LinkId(link)),
+            PlannedEvent::Replay(count) => self.replay(count),
+            PlannedEvent::Forge(count) => self.forge(count),
+            PlannedEvent::Stall(index, nanos) => {
                 for index in self.neighbours(index) {
                     self.nodes[index].clock.stop(self.driver.now());
                     self.driver.schedule_in(nanos, Event::Unstall(index));
                 }
                 self.happened.stalls += 1;
             }
-            Happening::Leap(index, nanos) => {
+            PlannedEvent::Leap(index, nanos) => {
                 for index in self.neighbours(index) {
                     self.nodes[index].clock.leap(nanos);
                     self.driver.plan_turn_now(index);
                 }
                 self.happened.leaps += 1;
             }
-            Happening::Hoard(index, nanos) => {
+            PlannedEvent::Hoard(index, nanos) => {
                 let node = &mut self.nodes[index];
                 let now = node.clock.at(self.driver.now());
                 if let Some(rpc) = &mut node.rpc {
@@ -54,7 +54,7 @@ impl World<'_> {
                     self.happened.hoards += 1;
                 }
             }
-            Happening::Reconnect(index) => {
+            PlannedEvent::Reconnect(index) => {
                 self.happened.reconnects += u64::from(self.nodes[index].rpc.is_some());
                 self.act(index, |party, cx, oracle, _| party.reconnect(cx, oracle));
             }

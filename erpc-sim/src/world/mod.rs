@@ -45,8 +45,8 @@ enum Event {
     Round(usize, u32),
     /// An endpoint begins this number of streams.
     StreamRound(usize, u32),
-    /// A happening of the plan, by its index there.
-    Happens(usize),
+    /// An event of the plan, by its index there.
+    Planned(usize),
     Restart(usize),
     Unstall(usize),
     Unhoard(usize),
@@ -190,7 +190,7 @@ impl<'p> World<'p> {
             }
         }
         for (at, (when, _)) in plan.events.iter().enumerate() {
-            world.driver.schedule(*when, Event::Happens(at));
+            world.driver.schedule(*when, Event::Planned(at));
         }
         world.driver.schedule(plan.heal_at, Event::Heal);
         world
@@ -296,9 +296,9 @@ impl<'p> World<'p> {
                     party.begin_round(cx, calls, oracle, plan);
                 });
             }
-            Event::Happens(at) => {
+            Event::Planned(at) => {
                 let plan = self.plan;
-                self.happens(&plan.events[at].1);
+                self.planned(&plan.events[at].1);
             }
             Event::Restart(index) => {
                 self.start(index);

@@ -22,7 +22,7 @@ pub struct RunReport {
     pub sessions_opened: u64,
     /// How often packet faults acted.
     pub faults: FaultCounts,
-    /// How often each single happening acted.
+    /// How often each single event acted.
     pub happened: Happened,
     /// A hash of every packet's header, length and time, in order, and of the outcomes.
     pub trace_hash: u64,
@@ -34,8 +34,8 @@ pub struct RunReport {
 }
 
 counters! {
-    /// How often single happenings acted.
-    #[expect(missing_docs, reason = "the names of plan::Happening, and of what a user does")]
+    /// How often single events acted.
+    #[expect(missing_docs, reason = "the names of plan::PlannedEvent, and of what a user does")]
     pub struct Happened {
         pub crashes: u64,
         pub stops: u64,
