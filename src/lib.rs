@@ -222,7 +222,8 @@ pub mod raw {
     pub use erpc_core::event_loop::{App, Context, Rpc};
     pub use erpc_core::protocol::{
         Acceptor, Body, ClientId, ClientStats, DropReason, ListenGroup, NewCall, ProtocolStats,
-        Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionEvent, SessionId,
+        Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionAddress, SessionEvent,
+        SessionId,
     };
     pub use erpc_core::time::Instant;
 }

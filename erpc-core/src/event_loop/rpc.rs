@@ -11,8 +11,8 @@ use crate::event_loop::unread::Unread;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, CongestionControl,
     ConnectError, Core, EndpointConfig, Event, EventSink, Local, NewCall, Notice, ProtocolStats,
-    QueueWait, Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionEvent, SessionId,
-    SessionStats,
+    QueueWait, Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionAddress,
+    SessionEvent, SessionId, SessionStats,
 };
 use crate::random::random_key;
 use crate::status::Status;
@@ -222,6 +222,13 @@ impl<T: Transport> Context<'_, T> {
     #[must_use]
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.core.session_stats(session)
+    }
+
+    /// Addresses and connection ids of a session that this endpoint opened, `None` if it is
+    /// gone.
+    #[must_use]
+    pub fn session_address(&self, session: SessionId) -> Option<SessionAddress<T::Route>> {
+        self.core.session_address(session)
     }
 
     /// Whether `bytes` of a client's requests may be kept; see [`Core::may_keep`].

@@ -15,7 +15,8 @@ use super::turn::{QueueWait, Turn};
 use super::wheel::{MAX_EXPIRED, TimerId, Timers};
 use super::{
     Body, Cause, ClientId, ClientStats, ConfigError, ConnectError, Event, NewCall, Notice,
-    Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionId, SessionStats,
+    Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionAddress, SessionId,
+    SessionStats,
 };
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::mutants::mutant;
@@ -605,6 +606,13 @@ impl<R: Route> Core<R> {
     #[must_use]
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.client.stats(&self.endpoint, session)
+    }
+
+    /// Addresses and connection ids of a session that this endpoint opened, `None` if it has
+    /// ended.
+    #[must_use]
+    pub fn session_address(&self, session: SessionId) -> Option<SessionAddress<R>> {
+        self.client.address(&self.endpoint, session)
     }
 
     /// The state of a session that a peer opened; `None` if it has ended.

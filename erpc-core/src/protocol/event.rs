@@ -15,6 +15,18 @@ pub struct SessionId {
     pub(super) generation: u32,
 }
 
+/// Where the packets of a session go, and the connection ids in their headers, as in `WIRE.md`. For
+/// logs and traces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionAddress<R> {
+    /// Where the client's packets go.
+    pub server: R,
+    /// The id in the client's packets. 0 until the session is open.
+    pub to_server: u64,
+    /// The id in the server's packets.
+    pub to_client: u64,
+}
+
 /// Identifies a request that waits for its response. The handle may be kept on any thread, for any
 /// time. Once the session has ended, a response to the request is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -56,7 +56,7 @@ pub use endpoint::Local;
 pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
 pub use event::{
     Body, ClientId, Event, NewCall, Notice, Reply, Request, RequestHandle, ResponseBuffer,
-    SessionEvent, SessionId,
+    SessionAddress, SessionEvent, SessionId,
 };
 pub use rtt::MAX_RTO;
 pub use server::{Acceptor, KEPT_CAPACITY, ListenGroup};

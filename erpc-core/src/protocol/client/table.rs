@@ -17,8 +17,8 @@ use crate::protocol::stats::{DropReason, Retransmissions};
 use crate::protocol::turn::Turn;
 use crate::protocol::wheel::MAX_EXPIRED;
 use crate::protocol::{
-    Cause, ConnectError, Event, NewCall, Notice, RejectReason, Rejected, SessionEvent, SessionId,
-    SessionStats,
+    Cause, ConnectError, Event, NewCall, Notice, RejectReason, Rejected, SessionAddress,
+    SessionEvent, SessionId, SessionStats,
 };
 use crate::time::Instant;
 use crate::transport::{Path, Route, TxQueue};
@@ -56,6 +56,20 @@ impl<R: Route> ClientTable<R> {
     fn named_mut(&mut self, id: SessionId) -> Option<&mut ClientSession<R>> {
         let session = self.sessions.get_mut(id.index);
         session.filter(|session| session.common().id == id)
+    }
+
+    pub(in crate::protocol) fn address(
+        &self,
+        endpoint: &EndpointState,
+        id: SessionId,
+    ) -> Option<SessionAddress<R>> {
+        let session = self.named(id)?;
+        let common = session.common();
+        Some(SessionAddress {
+            server: common.route,
+            to_server: session.opened().map_or(0, |session| session.remote().to_u64()),
+            to_client: common.local_id(endpoint).to_u64(),
+        })
     }
 
     pub(in crate::protocol) fn stats(
