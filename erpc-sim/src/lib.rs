@@ -54,6 +54,7 @@ pub mod shrink;
 mod stream_script;
 mod timeout_budget;
 mod told_windows;
+mod trace;
 pub mod transport;
 pub mod world;
 

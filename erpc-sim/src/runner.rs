@@ -9,14 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use erpc_core::time::Instant;
 use erpc_core::transport::fault::FaultCounts;
 use erpc_test_tools::random::mix;
 
 use crate::Scenario;
 use crate::oracle::{Outcomes, Streams, Violation};
 use crate::plan::{Cut, Plan};
-use crate::world::{Happened, RunReport, World};
+use crate::world::{Happened, Progress, RunReport, World};
 
 thread_local! {
     /// A run is in progress on this thread.
@@ -107,7 +106,7 @@ pub fn run_plan(plan: &Plan) -> SeedOutcome {
 fn run_to_the_end(plan: &Plan) -> SeedOutcome {
     let mut world = match catch_unwind(|| World::new(plan)) {
         Ok(world) => world,
-        Err(payload) => return panicked(&*payload, (Instant::ZERO, 0, 0)),
+        Err(payload) => return panicked(&*payload, Progress::default()),
     };
     let end = catch_unwind(AssertUnwindSafe(|| world.go_on_to_the_end()));
     let progress = world.progress();
@@ -123,10 +122,12 @@ fn run_to_the_end(plan: &Plan) -> SeedOutcome {
     }
 }
 
-fn panicked(payload: &(dyn Any + Send), (at, packets, calls): (Instant, u64, u64)) -> SeedOutcome {
-    let place = PANIC.take().unwrap_or_default();
-    let what = format!("panic: {} ({place})", message(payload));
-    SeedOutcome::Panicked(Box::new(Panic { violation: Violation { at, what }, packets, calls }))
+fn panicked(payload: &(dyn Any + Send), progress: Progress) -> SeedOutcome {
+    let line = PANIC.take().unwrap_or_default();
+    let what = format!("panic: {} ({line})", message(payload));
+    let Progress { at, place, packets, calls } = progress;
+    let violation = Violation { at, place, what };
+    SeedOutcome::Panicked(Box::new(Panic { violation, packets, calls }))
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {

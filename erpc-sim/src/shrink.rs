@@ -153,7 +153,7 @@ mod tests {
             && both.iter().all(|event| plan.events.contains(event));
         // The numbers in the violation vary.
         let what = format!("{} events are too many", plan.events.len());
-        fails.then_some(Violation { at: plan.heal_at, what })
+        fails.then_some(Violation { at: plan.heal_at, place: None, what })
     }
 
     /// Shrinks a run that fails because of two events: the `first`-th and the `last`-th from

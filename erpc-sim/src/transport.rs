@@ -136,8 +136,7 @@ impl Port {
     /// A packet arrives; `marked` is a switch's ECN mark. Returns false if the receive queue is
     /// full and the packet is lost. The buffer of a lost packet is kept for reuse.
     pub fn deliver(&self, from: SimRoute, bytes: Vec<u8>, marked: bool) -> bool {
-        let units = self.nic.charge.charge(bytes.len());
-        let held = self.held.get().saturating_add(units);
+        let held = self.held_with(bytes.len());
         if held > self.nic.rx_capacity {
             self.count(|stats| stats.rx_overflow += 1);
             self.give_spare(bytes);
@@ -146,6 +145,17 @@ impl Port {
         self.held.set(held);
         self.ring.borrow_mut().push_back(Arrived { at: self.now.get(), from, bytes, marked });
         true
+    }
+
+    /// Whether the receive queue has room for a packet of `len` bytes.
+    #[must_use]
+    pub fn has_room(&self, len: usize) -> bool {
+        self.held_with(len) <= self.nic.rx_capacity
+    }
+
+    /// Charge units in the receive queue with another packet of `len` bytes.
+    fn held_with(&self, len: usize) -> u32 {
+        self.held.get().saturating_add(self.nic.charge.charge(len))
     }
 
     /// Packets in the receive queue.

@@ -40,10 +40,36 @@ fn the_program_ends_quietly_when_the_output_pipe_is_closed() {
     let mut line = String::new();
     let mut output = BufReader::new(child.stdout.take().expect("stdout is piped"));
     output.read_line(&mut line).expect("the program prints a line");
-    assert!(line.contains(" sent "), "{line}");
+    assert!(line.ends_with(" begins to open\n"), "{line}");
     drop(output);
     let mut said = String::new();
     child.stderr.take().expect("stderr is piped").read_to_string(&mut said).expect("text");
     assert_eq!(said, "");
     assert_eq!(child.wait().expect("the child has not been waited for").code(), Some(141));
+}
+
+#[test]
+fn the_trace_shows_why_packets_are_lost_and_what_happens_to_endpoints() {
+    let output = command("run --seeds 1 --from 3 --packets").output().expect("the program starts");
+    let trace = String::from_utf8(output.stdout).expect("text");
+    for words in [
+        " -> 1:1 id 0 sent      Control Hello nonce 0, answers get id ",
+        " bytes: loss\n",
+        " bytes: bursts\n",
+        " bytes: the host is down\n",
+        " event 2: host 0 dies, and restarts 38.603722ms later\n",
+        " 0:1 restarts\n",
+        " is open\n",
+        " drops 1 delivered packet: UnknownConnection\n",
+        " all faults end, no new calls are made\n",
+    ] {
+        assert!(trace.contains(words), "the trace lacks {words:?}");
+    }
+    // A session in an event is written as in the lines of its packets.
+    let opened =
+        trace.lines().find_map(|line| line.split_once("session ")?.1.strip_suffix(" is open"));
+    let (out, back) = opened.and_then(|ends| ends.split_once(", ")).expect("a session opens");
+    for ends in [out, back] {
+        assert!(trace.contains(&format!(" {ends} sent ")), "no packet has {ends}");
+    }
 }

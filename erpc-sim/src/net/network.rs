@@ -7,6 +7,7 @@ use super::switch::{Switch, Verdict};
 use super::topology::Node;
 use super::tournament::Tournament;
 use super::{LinkId, NetworkStats, Packet, Topology};
+use crate::trace;
 
 /// The most packet buffers that are kept for reuse.
 pub(super) const SPARE_BUFFERS: usize = 16_384;
@@ -39,6 +40,8 @@ pub struct Network {
     arrivals: Tournament,
     stats: NetworkStats,
     spare: Vec<Vec<u8>>,
+    /// Print dropped packets.
+    prints: bool,
 }
 
 impl Network {
@@ -67,7 +70,13 @@ impl Network {
             ports,
             stats: NetworkStats::default(),
             spare: Vec::new(),
+            prints: false,
         }
+    }
+
+    /// From now on, prints every packet that is dropped, with the reason.
+    pub fn print_drops(&mut self) {
+        self.prints = true;
     }
 
     /// Puts a packet into the transmit queue of host `at_host`. `packet.from` is ignored. A packet
@@ -82,13 +91,13 @@ impl Network {
         let nic = self.nics[at_host as usize];
         if packet.to.host >= self.hosts {
             self.stats.dropped_unreachable += 1;
-            return self.discard(packet);
+            return self.discard(now, packet, "there is no such host");
         }
         let port = &mut self.ports[nic as usize];
         port.settle(now);
         if port.queued_packets() >= self.nic_packets {
             self.stats.dropped_full_nic += 1;
-            return self.discard(packet);
+            return self.discard(now, packet, "the transmit queue is full");
         }
         self.join(now, nic, packet);
     }
@@ -123,7 +132,7 @@ impl Network {
             }
             Node::Host(_) => {
                 self.stats.dropped_unreachable += 1;
-                self.discard(packet);
+                self.discard(now, packet, "no cable leads to its host");
                 None
             }
         }
@@ -250,11 +259,11 @@ impl Network {
             }
             Verdict::FullPort => {
                 self.stats.dropped_full_port += 1;
-                self.discard(packet);
+                self.discard(now, packet, "the switch port is full");
             }
             Verdict::FullBuffer => {
                 self.stats.dropped_full_buffer += 1;
-                self.discard(packet);
+                self.discard(now, packet, "the switch buffer is full");
             }
         }
     }
@@ -295,7 +304,10 @@ impl Network {
     }
 
     /// Ends a packet that was dropped and counted.
-    fn discard(&mut self, packet: Packet) {
+    fn discard(&mut self, now: u64, packet: Packet, why: &str) {
+        if self.prints {
+            trace::lost(Instant::from_nanos(now), &packet, why);
+        }
         self.stats.in_flight -= 1;
         self.recycle(packet.bytes);
     }

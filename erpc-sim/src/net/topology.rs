@@ -196,6 +196,19 @@ impl Topology {
         (link < self.links()).then_some(LinkId(link))
     }
 
+    /// The ends of a cable in words, such as `host 3 - switch 0`.
+    ///
+    /// # Panics
+    /// Panics if there is no such cable.
+    #[must_use]
+    pub fn link_in_words(&self, link: LinkId) -> String {
+        let end = |node| match node {
+            Node::Host(host) => format!("host {host}"),
+            Node::Switch(switch) => format!("switch {switch}"),
+        };
+        self.cables[link.0 as usize].ends.map(end).join(" - ")
+    }
+
     /// For each switch and host, the cable end through which the switch reaches the host. The ends
     /// of cable `c` have the numbers `2c` and `2c + 1`; the first sends from `ends[0]`.
     pub(super) fn routes(&self) -> Vec<Vec<u32>> {

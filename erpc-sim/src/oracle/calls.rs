@@ -99,7 +99,9 @@ impl Oracle {
             ended_early: false,
         });
         self.under_way += 1;
-        self.calls.len() as u32 - 1
+        let id = self.calls.len() as u32 - 1;
+        self.tell(|| format!("call {id} begins on session {}", self.session_ends(session)));
+        id
     }
 
     /// The key from which a call's request is generated.
@@ -116,7 +118,10 @@ impl Oracle {
         call.packets += 1;
         let (packets, bytes) = (call.packets, call.bytes_to_send());
         if packets > MOST_SENDINGS * bytes.div_ceil(LEAST_PAYLOAD) as u32 + MOST_BESIDE {
-            self.blame(format!("call {id} sends {packets} packets for a request of {bytes} bytes"));
+            self.blame_call(
+                id,
+                format!("call {id} sends {packets} packets for a request of {bytes} bytes"),
+            );
         }
     }
 
@@ -128,7 +133,7 @@ impl Oracle {
             let call = self.calls[id as usize];
             let (sent, request_len) = (call.sent, call.bytes_to_send());
             if sent < request_len {
-                self.blame(format!(
+                self.blame_call(id, format!(
                     "the error of call {id} says that it may have been executed, but only {sent} of {request_len} bytes were sent"
                 ));
             }
@@ -151,6 +156,7 @@ impl Oracle {
     /// A handler gets a request of call `id`, as the request says. Returns the response that the
     /// handler shall give.
     pub(crate) fn executed(&mut self, at: Incarnation, id: u32, body: &[u8]) -> Asked {
+        self.tell(|| format!("call {id} is executed by {}", self.routes[at.0]));
         let Some(call) = self.calls.get_mut(id as usize) else {
             if self.is_trusted {
                 self.blame(format!("a handler is given call {id}, which was never made"));
@@ -160,7 +166,7 @@ impl Oracle {
         };
         let response_len = call.response_len as usize;
         call.executions = call.executions.saturating_add(1);
-        call.executed_at = Some(self.now);
+        let before = call.executed_at.replace(self.now);
         let Call { executions, phase, request_len, session, extension_len, .. } = *call;
         let request_key = pattern::key(self.seed, id);
         let response_key = pattern::answer(request_key, body.len());
@@ -169,24 +175,38 @@ impl Oracle {
         if !self.is_trusted {
             return asked;
         }
-        if executions > 1 {
-            self.blame(format!("call {id} is executed {executions} times"));
+        if let Some(before) = before {
+            let before = before.as_nanos();
+            self.blame_call(
+                id,
+                format!("call {id} is executed {executions} times, before this at {before} ns"),
+            );
         }
         if phase == CallPhase::EndedNotExecuted {
-            self.blame(format!("call {id} is executed after it ended as not executed"));
+            self.blame_call(id, format!("call {id} is executed after it ended as not executed"));
         }
         if body.len() != request_len as usize || !pattern::matches(body, request_key) {
             let len = body.len();
-            self.blame(format!(
-                "the request of call {id} is not what was sent: {len} of {request_len} bytes"
-            ));
+            self.blame_call(
+                id,
+                format!(
+                    "the request of call {id} is not what was sent: {len} of {request_len} bytes"
+                ),
+            );
         }
         match self.sessions[session as usize].home {
             None => self.sessions[session as usize].home = Some(at),
             Some(home) if home == at => {}
-            Some(home) => self.blame(format!(
-                "session {session} of endpoint {home:?} (number, life) has call {id} executed by {at:?}"
-            )),
+            Some(home) => {
+                let [here, home] = [at, home].map(|(index, life)| (self.routes[index], life));
+                self.blame_call(
+                    id,
+                    format!(
+                        "call {id} is executed by {} in its life {}, the calls before by {} in its life {}",
+                        here.0, here.1, home.0, home.1
+                    ),
+                );
+            }
         }
         asked
     }
@@ -202,8 +222,13 @@ impl Oracle {
     /// A call has ended.
     pub(crate) fn ended(&mut self, id: u32, result: Result<&[u8], &CallError>, request: &[u8]) {
         if self.calls.get(id as usize).is_none_or(|call| call.phase != CallPhase::UnderWay) {
-            return self.blame(format!("call {id} ends, and is not under way: {result:?}"));
+            return self
+                .blame_call(id, format!("call {id} ends, and is not under way: {result:?}"));
         }
+        self.tell(|| match result {
+            Ok(response) => format!("call {id} ends with a response of {} bytes", response.len()),
+            Err(error) => format!("call {id} ends: {error}"),
+        });
         self.check_request(id, request);
         let call = self.calls[id as usize];
         let Call { session, sent, executions, panicked, .. } = call;
@@ -211,7 +236,7 @@ impl Oracle {
         if call.deadline.is_some_and(|deadline| self.now > deadline.plus_nanos(latest))
             && self.clocks_are_true
         {
-            self.blame(format!("call {id} ends long after its deadline: {result:?}"));
+            self.blame_call(id, format!("call {id} ends long after its deadline: {result:?}"));
         }
         let mut phase = CallPhase::Ended;
         if matches!(result, Ok(_) | Err(CallError::Status(_))) {
@@ -222,7 +247,10 @@ impl Oracle {
             Ok(body) => {
                 self.outcomes.responses += 1;
                 if self.is_trusted && panicked {
-                    self.blame(format!("call {id} has a response, and its handler panicked"));
+                    self.blame_call(
+                        id,
+                        format!("call {id} has a response, and its handler panicked"),
+                    );
                 }
                 self.check_response(id, body, request.len());
             }
@@ -234,16 +262,20 @@ impl Oracle {
                     _ => false,
                 };
                 if self.is_trusted && !is_due {
-                    self.blame(format!("call {id} ends with a status for no reason: {status}"));
+                    self.blame_call(
+                        id,
+                        format!("call {id} ends with a status for no reason: {status}"),
+                    );
                 }
             }
             Err(CallError::NotExecuted(cause)) => {
                 self.outcomes.not_executed += 1;
                 phase = CallPhase::EndedNotExecuted;
                 if self.is_trusted && executions > 0 {
-                    self.blame(format!(
-                        "call {id} was executed, and its error says that it was not"
-                    ));
+                    self.blame_call(
+                        id,
+                        format!("call {id} was executed, and its error says that it was not"),
+                    );
                 }
                 self.check_call_cause(id, *cause);
             }
@@ -257,11 +289,14 @@ impl Oracle {
             Err(CallError::ResponseLost(cause)) => {
                 self.outcomes.responses_lost += 1;
                 if self.is_trusted && executions == 0 {
-                    self.blame(format!("call {id} has lost its response, and was never executed"));
+                    self.blame_call(
+                        id,
+                        format!("call {id} has lost its response, and was never executed"),
+                    );
                 }
                 self.check_call_cause(id, *cause);
             }
-            Err(other) => self.blame(format!("call {id} ends with {other}")),
+            Err(other) => self.blame_call(id, format!("call {id} ends with {other}")),
         }
         let early = [Cause::Cancelled, Cause::DeadlineExceeded];
         self.calls[id as usize].ended_early = matches!(
@@ -280,7 +315,7 @@ impl Oracle {
     fn check_request(&mut self, id: u32, request: &[u8]) {
         let len = self.calls[id as usize].request_len as usize;
         if request.len() != len || !pattern::matches(request, pattern::key(self.seed, id)) {
-            self.blame(format!("the request that comes back from call {id} has changed"));
+            self.blame_call(id, format!("the request that comes back from call {id} has changed"));
         }
     }
 
@@ -292,12 +327,13 @@ impl Oracle {
         let key = pattern::answer(pattern::key(self.seed, id), request_len);
         if body.len() != response_len as usize || !pattern::matches(body, key) {
             let len = body.len();
-            self.blame(format!(
-                "the response of call {id} is not its own: {len} of {response_len} bytes"
-            ));
+            self.blame_call(
+                id,
+                format!("the response of call {id} is not its own: {len} of {response_len} bytes"),
+            );
         }
         if executions == 0 {
-            self.blame(format!("call {id} has a response, and was never executed"));
+            self.blame_call(id, format!("call {id} has a response, and was never executed"));
         }
     }
 }

@@ -7,8 +7,9 @@ use super::{Oracle, SessionRecord};
 impl Oracle {
     /// A session has closed.
     pub(crate) fn session_ended(&mut self, session: u32, cause: Cause) {
+        self.tell(|| format!("{} has ended: {cause}", self.session_place(session)));
         if cause != Cause::Disconnected {
-            self.check_cause(session, cause, &format!("session {session} ends"));
+            self.check_cause(session, cause, "ends");
         }
     }
 
@@ -20,7 +21,7 @@ impl Oracle {
             Cause::DeadlineExceeded => {
                 let has_passed = call.deadline.is_some_and(|deadline| deadline <= self.now);
                 if !has_passed && (call.deadline.is_none() || self.clocks_are_true) {
-                    self.blame(format!("{what}, but its deadline has not passed"));
+                    self.blame_call(id, format!("{what}, but its deadline has not passed"));
                 }
                 self.handler_events.late += 1;
                 return;
@@ -28,9 +29,10 @@ impl Oracle {
             _ => {}
         }
         if cause == Cause::Disconnected {
-            self.blame(format!(
-                "{what} because its user ended the session, but the session waits for it"
-            ));
+            self.blame_call(
+                id,
+                format!("{what} because its user ended the session, but the session waits for it"),
+            );
         }
         self.check_cause(self.calls[id as usize].session, cause, &what);
     }
@@ -41,7 +43,10 @@ impl Oracle {
     pub(super) fn check_cause(&mut self, session: u32, cause: Cause, what: &str) {
         let is_late = cause == Cause::Connect(ConnectError::Timeout);
         if self.keeps_sessions() && !is_late {
-            self.blame(format!("{what}, and nothing happened to its session: {cause}"));
+            self.blame_session(
+                session,
+                format!("{what}, and nothing happened to the session: {cause}"),
+            );
         }
         let SessionRecord { of, asked_at, opened_at, heard_at, .. } =
             self.sessions[session as usize];
@@ -50,12 +55,15 @@ impl Oracle {
         // The time since the event that starts the cause's timeout, and that timeout.
         let (lasted, least) = match cause {
             Cause::Connect(_) if was_open => {
-                return self
-                    .blame(format!("{what}, because it does not open, and was open: {cause}"));
+                return self.blame_session(
+                    session,
+                    format!("{what}, because it does not open, and was open: {cause}"),
+                );
             }
             Cause::Connect(ConnectError::Timeout) => (self.now.nanos_since(asked_at), connect),
             Cause::PeerDead | Cause::NoProgress if !was_open => {
-                return self.blame(format!("{what}, and has never opened: {cause}"));
+                return self
+                    .blame_session(session, format!("{what}, and has never opened: {cause}"));
             }
             Cause::PeerDead => (self.now.nanos_since(heard_at), liveness),
             // `heard_at` does not show the progress of this call: the session may have heard
@@ -69,7 +77,10 @@ impl Oracle {
                     _ => self.sessions_are_few,
                 };
                 if self.is_trusted && !is_short {
-                    self.blame(format!("{what}, and nothing happened to the memory: {cause}"));
+                    self.blame_session(
+                        session,
+                        format!("{what}, and nothing happened to the memory: {cause}"),
+                    );
                 }
                 return;
             }
@@ -78,13 +89,19 @@ impl Oracle {
             // servers listen, and no endpoint shuts down.
             _ => {
                 if self.is_trusted {
-                    self.blame(format!("{what} for a reason that is not in the plan: {cause}"));
+                    self.blame_session(
+                        session,
+                        format!("{what} for a reason that is not in the plan: {cause}"),
+                    );
                 }
                 return;
             }
         };
         if self.clocks_are_true && u128::from(lasted) < least.as_nanos() {
-            self.blame(format!("{what} after {lasted} ns, before {least:?} have passed: {cause}"));
+            self.blame_session(
+                session,
+                format!("{what} after {lasted} ns, before {least:?} have passed: {cause}"),
+            );
         }
     }
 }

@@ -24,10 +24,13 @@ impl Oracle {
         // the caller learns of it only in the next turn.
         let is_late = call.deadline.is_some_and(|at| at <= self.now || !self.clocks_are_true);
         if before && found {
-            self.blame(format!("call {id} can be cancelled twice"));
+            self.blame_call(id, format!("call {id} can be cancelled twice"));
         }
         if !(before || found || is_late) && self.keeps_sessions() {
-            self.blame(format!("call {id} is under way, but the protocol does not know it"));
+            self.blame_call(
+                id,
+                format!("call {id} is under way, but the protocol does not know it"),
+            );
         }
     }
 
@@ -36,7 +39,10 @@ impl Oracle {
         let Some(call) = self.calls.get(id as usize) else { return };
         let waits = call.phase == CallPhase::UnderWay && !call.cancelled;
         if self.is_trusted && self.keeps_sessions() && waits {
-            self.blame(format!("the handler of call {id} is told to stop, but its caller waits"));
+            self.blame_call(
+                id,
+                format!("the handler of call {id} is told to stop, but its caller waits"),
+            );
         }
     }
 
@@ -51,13 +57,13 @@ impl Oracle {
         let Some(key) = key else { return message };
         let mut expected = pattern::extension(key);
         let Some((extension, rest)) = message.split_at_checked(expected.len()) else {
-            self.blame(format!("a message of call {id} is shorter than its extension"));
+            self.blame_call(id, format!("a message of call {id} is shorter than its extension"));
             return message;
         };
         // `sent_deadline` checks the remaining time.
         expected[4..8].copy_from_slice(&extension[4..8]);
         if extension != expected {
-            self.blame(format!("the extension of a message of call {id} has changed"));
+            self.blame_call(id, format!("the extension of a message of call {id} has changed"));
         }
         rest
     }
@@ -72,7 +78,7 @@ impl Oracle {
         let has_one = self.calls.get(id as usize).is_some_and(|call| call.extension_len.is_some());
         let trusted = self.is_trusted || extended.is_none();
         if extended.is_some_and(|said| said != has_one) && trusted {
-            self.blame(format!(
+            self.blame_call(id, format!(
                 "the request of call {id} is extended: {has_one}, but its header says the opposite"
             ));
         }
@@ -93,7 +99,7 @@ impl Oracle {
         let key = pattern::answer(self.request_key(id), call.request_len as usize);
         let has_one = call.extension_len.is_some() && pattern::answers_extended(key);
         if has_one != extended {
-            self.blame(format!(
+            self.blame_call(id, format!(
                 "the response of call {id} is extended: {has_one}, but its header says the opposite"
             ));
         }
@@ -117,10 +123,13 @@ impl Oracle {
             _ => false,
         };
         if !is_true {
-            self.blame(format!(
-                "call {id} has the deadline {:?}, and its handler is told {told:?}",
-                call.deadline
-            ));
+            self.blame_call(
+                id,
+                format!(
+                    "call {id} has the deadline {:?}, and its handler is told {told:?}",
+                    call.deadline
+                ),
+            );
         }
     }
 
@@ -132,7 +141,7 @@ impl Oracle {
         let left = call.deadline.map(|deadline| deadline.nanos_since(self.now));
         let expected = left.map_or(0, |left| left.div_ceil(1_000).max(1));
         if u64::from(micros) != expected {
-            self.blame(format!("call {id} has {expected} us left and says {micros}"));
+            self.blame_call(id, format!("call {id} has {expected} us left and says {micros}"));
         }
     }
 

@@ -102,7 +102,7 @@ impl Oracle {
         let waited = self.now.nanos_since(before);
         if told.least > floor && waited < floor + least {
             let (method, took) = (call.method, told.least);
-            self.blame(format!(
+            self.blame_call(id, format!(
                 "call {id} is repeated after {waited} ns, but its client knows that method {method} takes {took} ns or more"
             ));
         }

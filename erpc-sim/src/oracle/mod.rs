@@ -15,6 +15,7 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
+use erpc_core::protocol::SessionAddress;
 use erpc_core::time::Instant;
 
 pub(crate) use self::calls::Asked;
@@ -23,14 +24,17 @@ use self::methods::MethodTimes;
 pub use self::outcomes::{HandlerEvents, Outcomes};
 use self::streams::Stream;
 pub use self::streams::Streams;
-use crate::Feature;
 use crate::plan::Plan;
+use crate::{Feature, SimRoute, trace};
 
 /// A rule that was violated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// Time on the world's clock.
     pub at: Instant,
+    /// The session or endpoint, as `--packets` prints it. `None` if the rule is about the whole
+    /// run.
+    pub place: Option<String>,
     /// The violation in words.
     pub what: String,
 }
@@ -38,18 +42,26 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.at.as_nanos();
-        write!(f, "at {}.{:09} s: {}", nanos / 1_000_000_000, nanos % 1_000_000_000, self.what)
+        write!(f, "at {}.{:09} s", nanos / 1_000_000_000, nanos % 1_000_000_000)?;
+        if let Some(place) = &self.place {
+            write!(f, ", {place}")?;
+        }
+        write!(f, ": {}", self.what)
     }
 }
 
 /// An endpoint in one of its lives: its number, and the number of the life.
 pub(crate) type Incarnation = (usize, u32);
 
+/// The server and the ids of a session.
+pub(crate) type Address = SessionAddress<SimRoute>;
+
 /// What the oracle knows of a session.
 #[derive(Clone, Copy, Debug)]
 struct SessionRecord {
     /// The endpoint that opened the session.
     of: usize,
+    address: Address,
     /// The endpoint that executes the session's calls, and the life in which it does.
     home: Option<Incarnation>,
     /// When the user asked for the session.
@@ -81,6 +93,10 @@ pub struct Oracle {
     longest_pause: u64,
     /// Length of the largest message, in bytes.
     largest_message: usize,
+    /// The addresses of endpoints.
+    routes: Vec<SimRoute>,
+    /// The endpoint that acts now.
+    acting: Option<usize>,
     /// Print the events of streams.
     prints: bool,
     now: Instant,
@@ -132,6 +148,8 @@ impl Oracle {
                 pauses.map(|loop_pauses| loop_pauses.longest_nanos).max().unwrap_or(0)
             },
             largest_message: plan.sizes.longest as usize,
+            routes: plan.endpoints.iter().map(|endpoint| endpoint.route).collect(),
+            acting: None,
             prints: plan.prints,
             now: Instant::ZERO,
             calls: Vec::new(),
@@ -153,10 +171,72 @@ impl Oracle {
         self.now = now;
     }
 
-    /// Reports a violation. The oracle keeps the first one.
+    /// Endpoint `index` acts now. `None` between steps of the world.
+    pub(crate) fn set_acting(&mut self, index: Option<usize>) {
+        self.acting = index;
+    }
+
+    /// The endpoint that acts now, in the words of a [`Violation::place`].
+    pub(crate) fn acting_place(&self) -> Option<String> {
+        self.acting.map(|index| format!("endpoint {}", self.routes[index]))
+    }
+
+    /// Reports a violation by the endpoint that acts now. The oracle keeps the first one.
     pub(crate) fn blame(&mut self, what: impl Into<String>) {
+        self.blame_at(self.acting_place(), what);
+    }
+
+    /// Reports a violation by endpoint `index`.
+    pub(crate) fn blame_endpoint(&mut self, index: usize, what: impl Into<String>) {
+        self.set_acting(Some(index));
+        self.blame(what);
+    }
+
+    /// Reports a violation by a session.
+    pub(crate) fn blame_session(&mut self, session: u32, what: impl Into<String>) {
+        self.blame_at(Some(self.session_place(session)), what);
+    }
+
+    /// Reports a violation by a call. Its session is the place, if the call exists.
+    pub(crate) fn blame_call(&mut self, id: u32, what: impl Into<String>) {
+        match self.calls.get(id as usize) {
+            Some(call) => self.blame_session(call.session, what),
+            None => self.blame(what),
+        }
+    }
+
+    /// Reports that calls or streams have not ended in time. The first of them is the place.
+    pub(crate) fn blame_late(&mut self, what: String) {
+        let call = self.calls.iter().find(|call| call.phase == CallPhase::UnderWay);
+        let session = call.map(|call| call.session).or_else(|| self.late_stream_session());
+        self.blame_at(session.map(|session| self.session_place(session)), what);
+    }
+
+    /// Reports a violation at `place`.
+    pub(crate) fn blame_at(&mut self, place: Option<String>, what: impl Into<String>) {
         if self.violation.is_none() {
-            self.violation = Some(Violation { at: self.now, what: what.into() });
+            self.violation = Some(Violation { at: self.now, place, what: what.into() });
+        }
+    }
+
+    /// A session with the ids of its packets in both directions, as `--packets` prints them.
+    fn session_place(&self, session: u32) -> String {
+        let SessionRecord { of, address, .. } = self.sessions[session as usize];
+        let back = trace::ends(address.server, self.routes[of], address.to_client);
+        format!("session {}, {back}", self.session_ends(session))
+    }
+
+    /// The beginning of the lines of a client's packets.
+    fn session_ends(&self, session: u32) -> trace::Ends {
+        let SessionRecord { of, address, .. } = self.sessions[session as usize];
+        trace::ends(self.routes[of], address.server, address.to_server)
+    }
+
+    /// Prints an event, if the plan prints packets.
+    #[inline]
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if self.prints {
+            trace::event(self.now, what());
         }
     }
 
@@ -192,21 +272,25 @@ impl Oracle {
     }
 
     /// Registers a session that the user of endpoint `of` opens. Returns its number.
-    pub(crate) fn session(&mut self, of: usize) -> u32 {
+    pub(crate) fn session(&mut self, of: usize, address: Address) -> u32 {
         let (home, opened_at) = (None, None);
         let (asked_at, heard_at) = (self.now, self.now);
-        self.sessions.push(SessionRecord { of, home, asked_at, opened_at, heard_at });
-        self.sessions.len() as u32 - 1
+        self.sessions.push(SessionRecord { of, address, home, asked_at, opened_at, heard_at });
+        let session = self.sessions.len() as u32 - 1;
+        self.tell(|| format!("{} begins to open", self.session_place(session)));
+        session
     }
 
     /// A session is established.
-    pub(crate) fn opened(&mut self, session: u32) {
+    pub(crate) fn opened(&mut self, session: u32, address: Option<Address>) {
         self.opened += 1;
         let of = &mut self.sessions[session as usize];
         of.heard_at = self.now;
+        of.address = address.unwrap_or(of.address);
         if of.opened_at.replace(self.now).is_some() {
-            self.blame(format!("session {session} opens twice"));
+            self.blame_session(session, "opens twice");
         }
+        self.tell(|| format!("{} is open", self.session_place(session)));
     }
 
     /// Sessions that were established.

@@ -12,6 +12,12 @@ use crate::{Features, Scenario, pattern};
 const REQUEST: u32 = 40;
 const RESPONSE: u32 = 50;
 const SERVER: Incarnation = (1, 0);
+/// The address of every session.
+pub(super) const ADDRESS: Address = Address {
+    server: SimRoute::new(1, 1),
+    to_server: 0x0007_8000_0600,
+    to_client: 0x0008_0000_0000,
+};
 /// When every sequence begins, in ns.
 const START: u64 = 1_000;
 
@@ -30,7 +36,7 @@ impl Fixture {
         plan.drawn = plan.features;
         let mut oracle = Oracle::new(&plan);
         oracle.set_now(Instant::from_nanos(START));
-        let session = oracle.session(0);
+        let session = oracle.session(0, ADDRESS);
         let id = oracle.begin(session, REQUEST, RESPONSE);
         Self { oracle, session, id }
     }
@@ -41,7 +47,7 @@ impl Fixture {
     }
 
     fn opens(&mut self) -> &mut Self {
-        self.oracle.opened(self.session);
+        self.oracle.opened(self.session, None);
         self
     }
 
@@ -196,14 +202,14 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.is_executed().is_answered().calls_again().is_executed_at((1, 1));
         },
-        "has call 1 executed by (1, 1)",
+        "call 1 is executed by",
     ),
     (
         CALM,
         |s| {
             s.is_executed().is_answered().calls_again().is_executed_at((2, 0));
         },
-        "has call 1 executed by (2, 0)",
+        "call 1 is executed by",
     ),
     (
         DEADLY,
@@ -362,7 +368,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.opens().fails(CallError::NotExecuted(Cause::Cancelled));
         },
-        "nothing happened to its session",
+        "nothing happened to the session",
     ),
     (
         CALM,
@@ -487,7 +493,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.closes(Cause::Connect(ConnectError::NotListening));
         },
-        "session 0 ends for a reason that is not in the plan",
+        "ends for a reason that is not in the plan",
     ),
     (
         DEADLY,
@@ -508,21 +514,21 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.opens().after(LIVENESS).fails(CallError::NotExecuted(Cause::PeerDead));
         },
-        "call 0 fails, and nothing happened to its session",
+        "call 0 fails, and nothing happened to the session",
     ),
     (
         CALM,
         |s| {
             s.opens().closes(Cause::PeerReset);
         },
-        "session 0 ends, and nothing happened",
+        "ends, and nothing happened",
     ),
     (
         DEADLY,
         |s| {
             s.opens().after(LIVENESS - 1).closes(Cause::PeerDead);
         },
-        "session 0 ends after 9999999999 ns",
+        "ends after 9999999999 ns",
     ),
     (
         DEADLY,
@@ -530,7 +536,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
             s.opens().is_executed().after(5).is_answered().after(LIVENESS);
             s.closes(Cause::PeerDead);
         },
-        "session 0 ends after 9999999995 ns",
+        "ends after 9999999995 ns",
     ),
     (
         DEADLY,
@@ -538,7 +544,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
             s.opens().is_executed().panics().after(5).has_status(Code::Internal).after(LIVENESS);
             s.closes(Cause::PeerDead);
         },
-        "session 0 ends after 9999999995 ns",
+        "ends after 9999999995 ns",
     ),
     (
         DEADLY,
@@ -553,7 +559,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.after(9).opens().after(LIVENESS).closes(Cause::NoProgress);
         },
-        "session 0 ends after 9999999991 ns",
+        "ends after 9999999991 ns",
     ),
     (
         DEADLY,
@@ -574,7 +580,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.after(CONNECT - 1).closes(Cause::Connect(ConnectError::Timeout));
         },
-        "session 0 ends after 1999999999 ns, before 2s have passed",
+        "ends after 1999999999 ns, before 2s have passed",
     ),
     (
         DEADLY,
@@ -588,7 +594,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.opens().opens();
         },
-        "session 0 opens twice",
+        "opens twice",
     ),
     // Probes.
     (
@@ -745,6 +751,16 @@ fn the_oracle_keeps_the_first_violation() {
     fixture.after(1).oracle.blame("two");
     let violation = fixture.oracle.violation().map(ToString::to_string);
     assert_eq!(violation.as_deref(), Some("at 0.000001000 s: one"));
+}
+
+#[test]
+fn a_violation_names_the_ids_of_its_session_in_both_directions() {
+    let mut fixture = Fixture::new(CALM);
+    let client = fixture.oracle.routes[0];
+    fixture.is_executed().is_executed();
+    let violation = fixture.oracle.violation().map(ToString::to_string).expect("a violation");
+    let place = format!(", session {client} -> 1:1 id 780000600, 1:1 -> {client} id 800000000: ");
+    assert!(violation.contains(&place), "{violation}");
 }
 
 #[test]

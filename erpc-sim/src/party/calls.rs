@@ -99,7 +99,7 @@ impl Party {
                         RejectReason::DeadlineExceeded if behaviour.deadline == Some(0) => {
                             self.owed -= 1
                         }
-                        other => oracle.blame(format!("call {id} is rejected: {other}")),
+                        other => oracle.blame_call(id, format!("call {id} is rejected: {other}")),
                     }
                 }
             }

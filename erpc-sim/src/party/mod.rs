@@ -185,7 +185,8 @@ impl Party {
     fn connect(&mut self, cx: &mut Cx<'_>, target: Target, oracle: &mut Oracle) {
         let Target { server, streams } = target;
         let Ok(id) = cx.connect(server) else { return self.missed.push(target) };
-        let number = oracle.session(self.me.0);
+        let address = cx.session_address(id).expect("the session has just begun to open");
+        let number = oracle.session(self.me.0, address);
         self.sessions.push(UserSession {
             id,
             server,
@@ -319,10 +320,10 @@ impl Party {
             if let Some(rtt) = rtt
                 && rtt.as_nanos() < u128::from(least)
             {
-                let number = session.number;
-                oracle.blame(format!(
-                    "session {number} has an RTT of {rtt:?}, but the links alone take {least} ns"
-                ));
+                oracle.blame_session(
+                    session.number,
+                    format!("the RTT is {rtt:?}, but the links alone take {least} ns"),
+                );
             }
         }
     }

@@ -80,7 +80,7 @@ impl App<SimTransport> for Turn<'_> {
             Some(session.calls.swap_remove(at))
         });
         if place.is_none() {
-            self.oracle.blame(format!("call {id} ends after its session"));
+            self.oracle.blame_call(id, format!("call {id} ends after its session"));
         }
         self.party.under_way -= 1;
         self.party.make_calls(cx, self.oracle, self.plan);
@@ -96,7 +96,8 @@ impl App<SimTransport> for Turn<'_> {
         };
         if std::mem::replace(&mut put_off.told, true) {
             let id = put_off.id;
-            return self.oracle.blame(format!("the handler of call {id} is told twice to stop"));
+            let what = format!("the handler of call {id} is told twice to stop");
+            return self.oracle.blame_call(id, what);
         }
         self.oracle.told_of_cancel(put_off.id);
         // Some handlers stop, others continue.
@@ -114,9 +115,12 @@ impl App<SimTransport> for Turn<'_> {
             }
             if !put_off.told {
                 let id = put_off.id;
-                self.oracle.blame(format!(
-                    "the client of call {id} is gone, but its handler was not told to stop"
-                ));
+                self.oracle.blame_call(
+                    id,
+                    format!(
+                        "the client of call {id} is gone, but its handler was not told to stop"
+                    ),
+                );
             }
             if std::mem::replace(&mut put_off.gone, true) {
                 self.oracle.blame("a client is gone twice");
@@ -132,7 +136,7 @@ impl App<SimTransport> for Turn<'_> {
             let session = &mut self.party.sessions[at];
             session.open = true;
             let (id, is_lane) = (session.id, session.lane.is_some());
-            self.oracle.opened(session.number);
+            self.oracle.opened(session.number, cx.session_address(id));
             if is_lane {
                 self.party.lane_has_changed(cx, id, None, self.oracle);
                 return self.party.use_lanes(cx, self.oracle, self.plan);
@@ -142,11 +146,11 @@ impl App<SimTransport> for Turn<'_> {
         let closed = self.party.sessions.swap_remove(at);
         if !closed.calls.is_empty() {
             let calls = &closed.calls;
-            self.oracle
-                .blame(format!("a session closes before its calls {calls:?} have ended: {cause}"));
+            let what = format!("closes before its calls {calls:?} have ended: {cause}");
+            self.oracle.blame_session(closed.number, what);
         }
         if !closed.closing && matches!(cause, Cause::Disconnected) {
-            self.oracle.blame("a session closes as if its user had asked for it");
+            self.oracle.blame_session(closed.number, "closes as if its user had asked for it");
         }
         self.oracle.session_ended(closed.number, cause);
         if self.party.persists && (!closed.closing || closed.replaced) {

@@ -137,6 +137,7 @@ impl<'a> Draft<'a> {
             outstanding: shape.within(1, 48) as u32,
             turn_nanos: (300, 100),
             prints: false,
+            skipped: Vec::new(),
             times,
         };
         Self { root, times, asking, plan, healed }

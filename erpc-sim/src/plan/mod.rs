@@ -5,6 +5,7 @@
 //! Shrinking depends on this.
 
 mod draft;
+mod events;
 mod faults;
 pub(crate) mod path;
 mod sizes;
@@ -17,6 +18,7 @@ use erpc_core::time::Instant;
 use erpc_core::transport::fault::Faults;
 
 use self::draft::{Draft, purpose};
+pub use self::events::PlannedEvent;
 pub use self::sizes::{Sizes, Turns};
 use self::times::Times;
 use crate::call_behaviour::CallMix;
@@ -55,8 +57,10 @@ pub struct Plan {
     pub outstanding: u32,
     /// The cost of an endpoint's turn, and of each packet in it, in ns.
     pub turn_nanos: (u64, u64),
-    /// Print every packet when it is sent and when it is delivered.
+    /// Print every packet when it is sent, lost and delivered, and the events.
     pub prints: bool,
+    /// The numbers of events that were left out, in order.
+    skipped: Vec<usize>,
     times: Times,
 }
 
@@ -116,29 +120,6 @@ pub struct Cut {
     pub skip: Vec<usize>,
     /// Not a cut: sets [`Plan::prints`].
     pub prints: bool,
-}
-
-/// A single event of the plan.
-#[derive(Clone, PartialEq, Debug)]
-pub enum PlannedEvent {
-    /// All endpoints on an endpoint's host die, and restart after this time in ns.
-    Crash(usize, u64),
-    /// A link stops.
-    Stop(u32),
-    /// A stopped link works again.
-    Resume(u32),
-    /// This many recorded packets are replayed.
-    Replay(u32),
-    /// This many forged packets are sent.
-    Forge(u32),
-    /// The clock of an endpoint's host stands still for this time, in ns.
-    Stall(usize, u64),
-    /// The clock of an endpoint's host jumps ahead by this time, in ns.
-    Leap(usize, u64),
-    /// An endpoint's user allocates all free memory, for this time in ns.
-    Hoard(usize, u64),
-    /// An endpoint closes one of its sessions and opens another.
-    Reconnect(usize),
 }
 
 /// The behaviour of handlers.
@@ -201,8 +182,7 @@ impl Plan {
         if scenario == Scenario::Path {
             path::shape(&mut plan, &mut root.fork(purpose::PATH));
         }
-        let mut at = 0..;
-        plan.events.retain(|_| at.next().is_none_or(|at| !cut.skip.contains(&at)));
+        plan.skip(&cut.skip);
         plan
     }
 

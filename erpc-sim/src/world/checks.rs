@@ -7,7 +7,7 @@ use erpc_core::wire::{ANNOUNCEMENT, Header, Kind};
 use super::World;
 use crate::node::Answers;
 use crate::plan::MOST_CREDITS;
-use crate::{Feature, Scenario, SimRoute};
+use crate::{Feature, Scenario, SimRoute, trace};
 
 /// An endpoint with fewer than twice this many sessions is checked in full after every turn. With
 /// more sessions it is checked more rarely, in proportion to the cost.
@@ -47,28 +47,25 @@ impl World<'_> {
                 stats.retransmissions.probes + stats.inquiries
             },
         ) {
-            self.oracle.blame(format!("endpoint {index} {what}"));
+            self.oracle.blame(what);
         }
         let stats = rpc.stats();
         let (min_rto, peers) = (node.port.nic().min_rto.as_nanos() as u64, self.peers[index]);
         let probes = stats.protocol.retransmissions.probes;
         if let Some(what) = node.probe_budget.check(now, received, peers, min_rto, probes) {
-            self.oracle.blame(format!("endpoint {index} {what}"));
+            self.oracle.blame(what);
         }
         let memory = stats.pool.in_use_bytes + stats.pool.idle_bytes;
         let limit = self.plan.endpoints[index].config.memory();
         if memory > limit {
-            self.oracle.blame(format!(
-                "endpoint {index} has {memory} bytes of msgbufs, its limit is {limit}"
-            ));
+            self.oracle.blame(format!("has {memory} bytes of msgbufs, its limit is {limit}"));
         }
         if self.plan.has_streams() {
             let PoolStats { in_use_bytes, idle_bytes, .. } = node.party.stream_memory();
             let memory = in_use_bytes + idle_bytes;
             if memory > limit {
-                self.oracle.blame(format!(
-                    "endpoint {index} has {memory} bytes of streams' msgbufs, its limit is {limit}"
-                ));
+                self.oracle
+                    .blame(format!("has {memory} bytes of streams' msgbufs, its limit is {limit}"));
             }
         }
         if node.forged > 0 && node.port.waiting() == 0 {
@@ -76,7 +73,7 @@ impl World<'_> {
             let strangers: u64 = STRANGERS.iter().map(dropped).sum();
             if strangers < node.forged {
                 self.oracle.blame(format!(
-                    "endpoint {index} was handed {} forged packets and dropped {strangers}",
+                    "was handed {} forged packets and dropped {strangers}",
                     node.forged
                 ));
             }
@@ -99,9 +96,7 @@ impl World<'_> {
         let credits = u64::from(credits);
         let released = sessions.0 as u64 * credits + sessions.1 as u64;
         if sent > causes * (credits + 8) + released + MAX_EXPIRED as u64 * 10 {
-            self.oracle.blame(format!(
-                "endpoint {index} sends {sent} packets in a turn with {received} received"
-            ));
+            self.oracle.blame(format!("sends {sent} packets in a turn with {received} received"));
         }
     }
 
@@ -125,10 +120,13 @@ impl World<'_> {
                 if (header.packet.get() > 0 || header.size > 0)
                     && self.accepted.contains(&place) =>
             {
-                self.oracle.blame(format!(
-                    "the response to request {} of a session at {from} was not announced, but its request was accepted",
-                    header.request.to_u32()
-                ));
+                self.oracle.blame_at(
+                    Some(trace::session(from, to, header)),
+                    format!(
+                        "the response to request {} was not announced, but its request was accepted",
+                        header.request.to_u32()
+                    ),
+                );
             }
             _ => {}
         }
@@ -139,16 +137,16 @@ impl World<'_> {
     pub(super) fn check_answers(&mut self, index: usize) {
         let Answers { sent, asked_for } = self.nodes[index].answers;
         if sent > asked_for && self.plan.endpoints[index].servers.is_empty() {
-            self.oracle.blame(format!(
-                "endpoint {index} only serves, was asked for {asked_for} packets and sends {sent}"
-            ));
+            self.oracle
+                .blame(format!("only serves, was asked for {asked_for} packets and sends {sent}"));
         }
     }
 
     /// Checks the rules that must hold for every endpoint at any time.
     pub(super) fn check_all(&mut self) {
-        for node in &mut self.nodes {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
             let Some(rpc) = &mut node.rpc else { continue };
+            self.oracle.set_acting(Some(index));
             rpc.check_invariants();
             let now = node.clock.at(self.driver.now());
             node.party.check(&rpc.context_at(now), self.plan, &mut self.oracle);

@@ -23,6 +23,7 @@ const MOST_LOST: u64 = 200;
 impl World<'_> {
     /// Ends the faults. No new calls are made.
     pub(super) fn heal(&mut self) {
+        self.tell(|| "all faults end, no new calls are made");
         self.check_all();
         for node in &mut self.nodes {
             self.faults += node.heal();
@@ -48,6 +49,7 @@ impl World<'_> {
                 let now = self.driver.now();
                 let everybody_is_there = self.nodes.iter().all(|node| node.rpc.is_some());
                 if calls + streams == 0 && everybody_is_there {
+                    self.tell(|| "all calls and streams have ended");
                     let (used, given) = (now.nanos_since(since), until.nanos_since(since));
                     self.bound_used = used.saturating_mul(1_000) / given.max(1);
                     // The rest is long enough for clients to acknowledge their responses, even if
@@ -61,7 +63,7 @@ impl World<'_> {
                         Phase::Resting { until: until_rested, leave_by: until.plus_nanos(rest) };
                 } else if now > until {
                     let given = until.nanos_since(since);
-                    self.oracle.blame(format!(
+                    self.oracle.blame_late(format!(
                         "{calls} calls and {streams} streams have not ended {given} ns after the last fault"
                     ));
                     return false;
@@ -93,12 +95,13 @@ impl World<'_> {
                     return false;
                 }
                 if self.driver.now() > until {
-                    let sessions: Vec<_> = self
-                        .nodes
-                        .iter()
-                        .filter_map(|node| Some(node.rpc.as_ref()?.sessions()))
-                        .collect();
-                    self.oracle.blame(format!("sessions remain (opened, accepted): {sessions:?}"));
+                    let mut sessions =
+                        self.nodes.iter().map(|node| node.rpc.as_ref().map(|rpc| rpc.sessions()));
+                    let has_some = |sessions| !matches!(sessions, None | Some((0, 0)));
+                    match sessions.position(has_some) {
+                        Some(index) => self.oracle.blame_endpoint(index, "still has sessions"),
+                        None => self.oracle.blame("a user still knows sessions that are gone"),
+                    }
                     return false;
                 }
                 true
@@ -107,6 +110,7 @@ impl World<'_> {
     }
 
     fn leave(&mut self, until: Instant) {
+        self.tell(|| "all users close their sessions");
         self.phase = Phase::Leaving { until: until.plus_nanos(LEAVING) };
         for index in 0..self.nodes.len() {
             self.act(index, |party, cx, _, _| party.leave(cx));
@@ -125,9 +129,12 @@ impl World<'_> {
             let (_, accepted) = rpc.sessions();
             let (kept, most) = (rpc.stats().pool.in_use_bytes, accepted * MOST_KEPT);
             if kept > most {
-                self.oracle.blame(format!(
-                    "endpoint {index} is idle with {accepted} sessions and keeps {kept} bytes, more than {most}"
-                ));
+                self.oracle.blame_endpoint(
+                    index,
+                    format!(
+                        "is idle with {accepted} sessions and keeps {kept} bytes, more than {most}"
+                    ),
+                );
             }
         }
     }
@@ -139,8 +146,8 @@ impl World<'_> {
             let Some(rpc) = &mut node.rpc else { continue };
             let lost = node.party.lost_without_limit(&rpc.context_at(now));
             if lost.is_some_and(|lost| lost > MOST_LOST) {
-                self.oracle.blame(format!(
-                    "endpoint {index} has retransmitted {lost:?} packets, and congestion control does not limit it"
+                self.oracle.blame_endpoint(index, format!(
+                    "has retransmitted {lost:?} packets, and congestion control does not limit it"
                 ));
             }
         }
@@ -150,7 +157,7 @@ impl World<'_> {
     fn check_streams(&mut self) {
         for (index, node) in self.nodes.iter().enumerate() {
             if let Some(rest) = node.party.stream_rest() {
-                self.oracle.blame(format!("endpoint {index} is idle and has streams left: {rest}"));
+                self.oracle.blame_endpoint(index, format!("is idle and has streams left: {rest}"));
             }
         }
     }
@@ -163,7 +170,7 @@ impl World<'_> {
             let left = node.party.quarantined(&rpc.context_at(now));
             if left > 0 {
                 self.oracle
-                    .blame(format!("endpoint {index} is idle and has {left} slots in quarantine"));
+                    .blame_endpoint(index, format!("is idle and has {left} slots in quarantine"));
             }
             let stats = rpc.stats().protocol;
             let answered = stats.cancelled + stats.late_responses;
@@ -173,9 +180,10 @@ impl World<'_> {
             let fails = self.plan.features.has(Feature::Panics);
             let (sent, perhaps) = node.party.streams_ended_early();
             if answered > early + sent + perhaps || answered < early + sent && !fails {
-                self.oracle.blame(format!(
-                    "endpoint {index} has ended {early} calls in flight, {answered} were answered"
-                ));
+                self.oracle.blame_endpoint(
+                    index,
+                    format!("has ended {early} calls in flight, {answered} were answered"),
+                );
             }
         }
     }
@@ -194,8 +202,8 @@ impl World<'_> {
                     .filter_map(|(node, _)| node.rpc.as_ref()?.granted(&client))
                     .collect();
                 if !granted.contains(&known) {
-                    self.oracle.blame(format!(
-                        "endpoint {index} is idle and knows a window of {known}, but servers at {} grant {granted:?}",
+                    self.oracle.blame_endpoint(index, format!(
+                        "is idle and knows a window of {known}, but servers at {} grant {granted:?}",
                         server.host
                     ));
                 }
@@ -220,6 +228,7 @@ impl World<'_> {
             // The device has read all packets long ago. The next doorbell releases them.
             node.port.set_now(Instant::NEVER);
             rpc.ring_doorbell();
+            self.oracle.set_acting(Some(index));
             if let Some(what) = node.port.take_misuse() {
                 self.oracle.blame(what);
             }
@@ -240,34 +249,37 @@ impl World<'_> {
                 _ => false,
             };
             if is_smooth && self.plan.is_calm() && trouble > 0 {
-                self.oracle.blame(format!(
-                    "the run has no faults, but endpoint {index} counts {protocol:?}"
-                ));
+                self.oracle.blame_endpoint(
+                    index,
+                    format!("the run has no faults, but the endpoint counts {protocol:?}"),
+                );
             }
             // When hundreds of clients connect at the same time, their handshakes may overflow the
             // queue, because no credits limit the packets of handshakes.
             let is_crowded = !matches!(self.plan.scenario, Scenario::Calm | Scenario::Path);
             if stats.transport.rx_overflow > 0 && self.plan.is_calm() && !is_crowded {
-                self.oracle.blame(format!(
-                    "the receive queue of endpoint {index} overflows, although its clients have credits for it"
-                ));
+                let what = "the receive queue overflows, although its clients have credits for it";
+                self.oracle.blame_endpoint(index, what);
             }
             if stats.pool.in_use != 0 {
                 let (count, bytes) = (stats.pool.in_use, stats.pool.in_use_bytes);
-                self.oracle.blame(format!(
-                    "endpoint {index} is at rest, but {count} msgbufs of {bytes} bytes are in use"
-                ));
+                self.oracle.blame_endpoint(
+                    index,
+                    format!("is at rest, but {count} msgbufs of {bytes} bytes are in use"),
+                );
             }
             let streams = node.party.stream_memory();
             if streams.in_use != 0 || !node.party.has_no_streams() {
-                self.oracle.blame(format!(
-                    "endpoint {index} is at rest, but has streams, or {} msgbufs of streams",
-                    streams.in_use
-                ));
+                self.oracle.blame_endpoint(
+                    index,
+                    format!(
+                        "is at rest, but has streams, or {} msgbufs of streams",
+                        streams.in_use
+                    ),
+                );
             }
             if stats.protocol.rx_packets != stats.transport.rx_packets {
-                self.oracle
-                    .blame(format!("endpoint {index} lost count of the packets it received"));
+                self.oracle.blame_endpoint(index, "lost count of the packets it received");
             }
         }
     }

@@ -13,6 +13,7 @@ mod turns;
 mod unread;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use erpc_core::protocol::ListenGroup;
@@ -27,9 +28,10 @@ use crate::oracle::{HandlerEvents, Incarnation, Oracle, Outcomes};
 use crate::party::{Answer, Wake};
 use crate::plan::Plan;
 use crate::transport::Sent;
-use crate::{Feature, Random, SimRoute};
+use crate::{Feature, Random, SimRoute, trace};
 
 use self::packets::Way;
+pub(crate) use self::report::Progress;
 pub use self::report::{Happened, RunReport};
 
 enum Event {
@@ -179,6 +181,10 @@ impl<'p> World<'p> {
             happened: Happened::default(),
             bound_used: 0,
         };
+        world.oracle.set_now(start);
+        if plan.prints {
+            world.driver.network_mut().print_drops();
+        }
         for index in 0..plan.endpoints.len() {
             world.driver.add_endpoint();
             world.start(index);
@@ -201,9 +207,14 @@ impl<'p> World<'p> {
         while self.oracle.violation().is_none() && self.step() {}
     }
 
-    /// The progress of a run that a panic ended: the time, packets and calls.
-    pub(crate) fn progress(&self) -> (Instant, u64, u64) {
-        (self.driver.now(), self.driver.network().stats().sent, self.oracle.calls())
+    /// The progress of a run that a panic ended.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress {
+            at: self.driver.now(),
+            place: self.oracle.acting_place(),
+            packets: self.driver.network().stats().sent,
+            calls: self.oracle.calls(),
+        }
     }
 
     pub(crate) fn report(mut self) -> RunReport {
@@ -255,6 +266,7 @@ impl<'p> World<'p> {
 
     /// Takes the next step. Returns false when the run is over.
     fn step(&mut self) -> bool {
+        self.oracle.set_acting(None);
         if self.phase != Phase::Faults && !self.next_phase() {
             return false;
         }
@@ -270,6 +282,19 @@ impl<'p> World<'p> {
             Step::Nothing => {}
         }
         true
+    }
+
+    /// Prints an event, if the plan prints packets.
+    #[inline]
+    fn tell<W: fmt::Display>(&self, what: impl FnOnce() -> W) {
+        if self.plan.prints {
+            trace::event(self.driver.now(), what());
+        }
+    }
+
+    /// Prints an event of endpoint `index`, if the plan prints packets.
+    fn tell_of(&self, index: usize, what: &str) {
+        self.tell(|| format!("{} {what}", self.plan.endpoints[index].route));
     }
 
     fn happen(&mut self, event: Event) {
@@ -298,9 +323,11 @@ impl<'p> World<'p> {
             }
             Event::Planned(at) => {
                 let plan = self.plan;
+                self.tell(|| plan.event_in_words(at));
                 self.planned(&plan.events[at].1);
             }
             Event::Restart(index) => {
+                self.tell_of(index, "restarts");
                 self.start(index);
                 self.replay_past(index);
             }
@@ -308,11 +335,18 @@ impl<'p> World<'p> {
                 // The same choice for all endpoints of a host.
                 let host = u64::from(self.plan.endpoints[index].route.host);
                 let catch_up = mix(host ^ self.driver.now().as_nanos()) & 1 == 0;
+                self.tell_of(index, "has a running clock again");
                 self.nodes[index].clock.go_on(self.driver.now(), catch_up);
                 self.driver.plan_turn_now(index);
             }
-            Event::Unhoard(index) => self.nodes[index].party.drop_hoard(),
-            Event::ReplayOf(index) => self.replay_of(index),
+            Event::Unhoard(index) => {
+                self.tell_of(index, "has memory again");
+                self.nodes[index].party.drop_hoard();
+            }
+            Event::ReplayOf(index) => {
+                self.tell_of(index, "has recorded packets of its own replayed");
+                self.replay_of(index);
+            }
             // `next_phase` looks at the clock after this event.
             Event::Rested => {}
             Event::Heal => self.heal(),

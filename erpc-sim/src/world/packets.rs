@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use erpc_core::stream::StreamOp;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{Fate, PacketCopy};
-use erpc_core::wire::extension::Extension;
 use erpc_core::wire::{ANNOUNCEMENT, CANCEL, HEADER_LEN, Header, Kind, checksum};
 use erpc_test_tools::random::mix;
 
 use super::{Event, World};
-use crate::SimRoute;
 use crate::net::Packet;
 use crate::party::{call_of, stream_of};
 use crate::transport::Sent;
+use crate::{SimRoute, trace};
 
 /// Where a packet is delayed: between the sender and the network, or between the network and the
 /// receiver.
@@ -145,7 +143,8 @@ impl World<'_> {
                 // If the plan's endpoints ask for checksums, all sessions have them.
                 if trailer != (kind == Kind::Control || self.has_checksums) {
                     let with = if trailer { "with" } else { "without" };
-                    self.oracle.blame(format!("a {kind:?} is sent {with} a checksum"));
+                    let what = format!("a {kind:?} is sent {with} a checksum");
+                    self.oracle.blame_at(Some(trace::session(from, to, &header)), what);
                 }
                 let mut call = None;
                 if kind == Kind::Request {
@@ -178,10 +177,11 @@ impl World<'_> {
                     node.port.has_waiting(|at, bytes| at <= due && again.is_answered_by(bytes))
                 });
                 if is_early {
-                    self.oracle.blame(format!(
-                        "request {} at {from} is sent again while its answer lies unread",
-                        header.request.to_u32()
-                    ));
+                    let number = header.request.to_u32();
+                    self.oracle.blame_at(
+                        Some(trace::session(from, to, &header)),
+                        format!("request {number} is sent again while its answer lies unread"),
+                    );
                 }
                 let floor = self.nodes[index].port.nic().min_rto.as_nanos() as u64;
                 if let (Some(call), Some(again)) = (call, repetition)
@@ -195,9 +195,10 @@ impl World<'_> {
                     && let Some((waited, trip)) =
                         self.first_timeouts.repeated(from, to, &again, time, floor)
                 {
-                    self.oracle.blame(format!(
-                        "the first timeout of a session from {from} to {to} takes {waited} ns, its handshake took {trip}"
-                    ));
+                    self.oracle.blame_at(
+                        Some(trace::session(from, to, &header)),
+                        format!("the first timeout takes {waited} ns, the handshake took {trip}"),
+                    );
                 }
                 let is_plain = call.is_some()
                     && header.size as usize + checksum::overhead(trailer) == bytes.len();
@@ -207,28 +208,23 @@ impl World<'_> {
                 if let Some(flights) = &mut self.flights
                     && let Some(what) = flights.sent(session, &header, credits, now)
                 {
-                    self.oracle.blame(format!("a session from {from} to {to} {what}"));
+                    self.oracle.blame_at(Some(trace::session(from, to, &header)), what);
                 }
                 if let Some(paths) = &mut self.paths
                     && let Some(what) = paths.sent(session, &header, time)
                 {
-                    self.oracle.blame(format!("a session from {from} to {to} {what}"));
+                    self.oracle.blame_at(Some(trace::session(from, to, &header)), what);
                 }
                 if self.repeats.is_hasty(from, to, &header, now, pause) {
-                    self.oracle.blame(format!(
-                        "the response to request {} of a session at {from} is sent again too soon",
-                        header.request.to_u32()
-                    ));
+                    let number = header.request.to_u32();
+                    self.oracle.blame_at(
+                        Some(trace::session(from, to, &header)),
+                        format!("the response to request {number} is sent again too soon"),
+                    );
                 }
                 self.nodes[index].told.record(to, &header, &bytes);
             }
-            let fate = self.nodes[index].tx.judge(self.driver.now(), bytes.len());
-            let packet = Packet::new(from, to, bytes);
-            if fate.is_intact() {
-                self.send(packet);
-            } else {
-                self.apply(packet, &fate, Way::Out);
-            }
+            self.judge(index, Packet::new(from, to, bytes), Way::Out);
         }
         self.sent = sent;
         self.oracle.all_is_sent();
@@ -240,14 +236,32 @@ impl World<'_> {
     pub(super) fn arrive(&mut self, packet: Packet) {
         let Some(&index) = self.places.get(&packet.to) else {
             // Answers to forged packets may go to addresses without an endpoint.
+            if self.plan.prints {
+                trace::lost(self.driver.now(), &packet, "no endpoint has this address");
+            }
             return self.driver.network_mut().recycle(packet.bytes);
         };
-        let fate = self.nodes[index].rx.judge(self.driver.now(), packet.bytes.len());
+        self.judge(index, packet, Way::In);
+    }
+
+    /// Applies the faults of endpoint `index` to a packet that it sends or receives.
+    #[inline]
+    fn judge(&mut self, index: usize, packet: Packet, way: Way) {
+        let (node, now) = (&mut self.nodes[index], self.driver.now());
+        let injector = match way {
+            Way::Out => &mut node.tx,
+            Way::In => &mut node.rx,
+        };
+        let before = self.plan.prints.then(|| injector.counts());
+        let fate = injector.judge(now, packet.bytes.len());
         if fate.is_intact() {
-            self.deliver(packet);
-        } else {
-            self.apply(packet, &fate, Way::In);
+            return self.go_on(packet, way);
         }
+        if let Some(before) = before {
+            let counts = (before, injector.counts());
+            trace::fate(now, &packet, &fate, counts, self.plan.features);
+        }
+        self.apply(packet, &fate, way);
     }
 
     /// Sends the copies of a packet on, now or after their delay.
@@ -285,14 +299,20 @@ impl World<'_> {
 
     /// Puts a packet on the network at `host`. Its sender address may be forged.
     pub(super) fn send_from(&mut self, host: u32, packet: Packet) {
-        self.note_packet(&packet, "sent");
+        if self.plan.prints {
+            trace::packet(self.driver.now(), "sent", &packet, "");
+        }
+        self.mix_trace(&packet);
         self.record(&packet);
         self.driver.send(host, packet);
     }
 
     /// Puts a packet into its receiver's queue, if the receiver is alive and the queue has room.
     fn deliver(&mut self, packet: Packet) {
-        self.note_packet(&packet, "delivered");
+        if self.plan.prints {
+            self.print_delivery(&packet);
+        }
+        self.mix_trace(&packet);
         let Some(&index) = self.places.get(&packet.to) else { return };
         let node = &mut self.nodes[index];
         if node.rpc.is_none() {
@@ -315,7 +335,7 @@ impl World<'_> {
             let now = self.driver.now();
             if let Some(what) = paths.arrived(packet.from, packet.to, &header, queue, now) {
                 let (from, to) = (packet.to, packet.from);
-                self.oracle.blame(format!("a session from {from} to {to} {what}"));
+                self.oracle.blame_at(Some(trace::session(from, to, &header)), what);
             }
         }
         self.first_timeouts.arrived(packet.from, packet.to, &packet.bytes, self.driver.now());
@@ -329,12 +349,25 @@ impl World<'_> {
         }
     }
 
-    /// Mixes a packet into the trace hash, and prints it if the plan says so.
-    #[inline]
-    fn note_packet(&mut self, packet: &Packet, what: &str) {
-        if self.plan.prints {
-            print(self.driver.now(), what, packet);
+    /// Prints that a packet reaches its receiver's queue, or why it does not.
+    #[cold]
+    fn print_delivery(&self, packet: &Packet) {
+        let now = self.driver.now();
+        let Some(node) = self.places.get(&packet.to).map(|&index| &self.nodes[index]) else {
+            return;
+        };
+        if node.rpc.is_none() {
+            trace::lost(now, packet, "the host is down");
+        } else if !node.port.has_room(packet.bytes.len()) {
+            trace::lost(now, packet, "the receive queue is full");
+        } else {
+            trace::packet(now, "delivered", packet, "");
         }
+    }
+
+    /// Mixes a packet into the trace hash.
+    #[inline]
+    fn mix_trace(&mut self, packet: &Packet) {
         let word = |at: usize| {
             let chunk = packet.bytes.get(at..at + 8).and_then(|bytes| bytes.first_chunk());
             chunk.map_or(at as u64, |chunk| u64::from_le_bytes(*chunk))
@@ -355,41 +388,5 @@ fn answers_asked_for(packet: &Packet, pulls: &mut Pulls) -> u64 {
         Ok(Header { kind: Kind::Done, packet, .. }) if packet.get() == CANCEL => 1,
         Ok(header) if header.kind == Kind::RequestForResponse => pulls.brings(packet.to, &header),
         _ => 0,
-    }
-}
-
-/// The operation in a request's first packet, if the request is a call of a stream.
-fn call_of_stream(method: u32, payload: &[u8]) -> Option<String> {
-    let id = stream_of(method)?;
-    let (extension, frame) = Extension::split(payload).ok()?;
-    let word = |at: usize| Some(u32::from_le_bytes(*frame.get(at..)?.first_chunk()?));
-    let (number, seq, count) = (word(0)?, word(4)?, word(8)?);
-    let asks = [StreamOp::Open, StreamOp::Pull, StreamOp::Push, StreamOp::Close];
-    let (end, op) = (extension.op() & 0x80 != 0, extension.op() & 0x7F);
-    let ask = asks.into_iter().find(|ask| ask.op(false) == op)?;
-    let end = if end { ", the last" } else { "" };
-    Some(format!(": {ask:?} of stream {id}, here {number}; batch {seq} of {count} items{end}"))
-}
-
-/// Prints a packet on one line.
-#[cold]
-fn print(now: Instant, what: &str, packet: &Packet) {
-    let Packet { from, to, bytes, .. } = packet;
-    let len = bytes.len();
-    match Header::parse(bytes) {
-        Ok(Header { connection, kind, packet, request, aux, size, flags }) => crate::say!(
-            "{:>13} {from} -> {to} {what:9} {kind:?} {:x} packet {} request {} aux {aux} size {size}, {len} bytes{}",
-            now.as_nanos(),
-            connection.to_u64(),
-            packet.get(),
-            request.to_u32(),
-            match kind == Kind::Request && packet.get() == 0 && flags.extended() {
-                true => call_of_stream(aux, &bytes[HEADER_LEN..]).unwrap_or_default(),
-                false => String::new(),
-            },
-        ),
-        Err(error) => {
-            crate::say!("{:>13} {from} -> {to} {what:9} {error:?}, {len} bytes", now.as_nanos())
-        }
     }
 }

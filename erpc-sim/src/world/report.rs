@@ -1,9 +1,20 @@
 //! The report of a run.
 
+use erpc_core::time::Instant;
 use erpc_core::transport::fault::FaultCounts;
 
 use crate::counters::counters;
 use crate::oracle::{Outcomes, Streams, Violation};
+
+/// The progress of a run that a panic ended.
+#[derive(Default)]
+pub(crate) struct Progress {
+    pub(crate) at: Instant,
+    /// The endpoint that acted.
+    pub(crate) place: Option<String>,
+    pub(crate) packets: u64,
+    pub(crate) calls: u64,
+}
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]

@@ -23,7 +23,7 @@ impl World<'_> {
             let left = u64::from(reserve.sessions) + 1 - sessions.min(reserve.sessions.into());
             if own > reserve.few as usize && left <= reserve.reserved.into() {
                 self.oracle.blame(format!(
-                    "endpoint {index} gives one of its last {left} sessions to {client}, whose host already has {own}"
+                    "gives one of its last {left} sessions to {client}, whose host already has {own}"
                 ));
             }
         }
@@ -34,9 +34,7 @@ impl World<'_> {
         node.told.windows.retain(|(client, _), told| {
             let granted = rpc.granted(client);
             if granted.is_some_and(|granted| *told > granted) {
-                oracle.blame(format!(
-                    "endpoint {index} grants {client} {granted:?} units, but has told it {told}"
-                ));
+                oracle.blame(format!("grants {client} {granted:?} units, but has told it {told}"));
             }
             granted.is_some()
         });
@@ -58,9 +56,10 @@ impl World<'_> {
         for client in clients {
             let granted = rpc.granted(&client);
             if granted.is_some_and(|granted| granted > QUIET) {
-                self.oracle.blame(format!(
-                    "{client} has sent nothing for long, but endpoint {index} grants it {granted:?} units"
-                ));
+                self.oracle.blame_endpoint(
+                    index,
+                    format!("{client} has sent nothing for long, but is granted {granted:?} units"),
+                );
             }
         }
     }

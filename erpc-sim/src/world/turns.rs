@@ -9,6 +9,7 @@ use super::{Event, Phase, World};
 use crate::oracle::{Incarnation, Oracle};
 use crate::party::{Cx, Party, Turn};
 use crate::plan::Plan;
+use crate::trace;
 
 impl World<'_> {
     /// Starts an endpoint, which opens its sessions.
@@ -43,6 +44,7 @@ impl World<'_> {
         let node = &mut self.nodes[index];
         let now = node.clock.at(self.driver.now());
         if let Some(rpc) = &mut node.rpc {
+            self.oracle.set_acting(Some(index));
             action(&mut node.party, &mut rpc.context_at(now), &mut self.oracle, self.plan);
             self.between_turns(index);
         }
@@ -70,13 +72,19 @@ impl World<'_> {
         node.port.set_now(now);
         node.turns += 1;
         node.party.begin_turn();
+        self.oracle.set_acting(Some(index));
         let mut turn = Turn {
             party: &mut node.party,
             oracle: &mut self.oracle,
             plan: self.plan,
             later: &mut self.later,
         };
+        let before = self.plan.prints.then(|| rpc.stats().protocol);
         rpc.run_once_at(node.clock.at(now), &mut turn);
+        if let Some(before) = before {
+            let route = self.plan.endpoints[index].route;
+            trace::drops(now, route, &before, &rpc.stats().protocol);
+        }
         let away = node.absent_for();
         if away == 0
             && let Some(rpc) = &mut node.rpc
@@ -89,6 +97,8 @@ impl World<'_> {
         self.driver.set_busy_until(index, busy);
         if away > 0 {
             self.happened.absences += 1;
+            let route = self.plan.endpoints[index].route;
+            self.tell(|| format!("{route} has its loop pause for {away} ns"));
             self.driver.plan_turn(index, busy);
         }
         self.check(index, waiting);

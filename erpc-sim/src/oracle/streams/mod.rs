@@ -116,7 +116,8 @@ impl Oracle {
         self.streams_under_way += 1;
         self.stream_counts.begun += 1;
         let id = self.streams.len() as u32 - 1;
-        self.tell(id, || format!("begins on session {session}: {script:?}"));
+        let ends = self.session_ends(session);
+        self.tell_stream(id, || format!("begins on session {ends}: {script:?}"));
         id
     }
 
@@ -146,6 +147,13 @@ impl Oracle {
         })
     }
 
+    /// The session of the first stream that has not ended.
+    pub(super) fn late_stream_session(&self) -> Option<u32> {
+        let is_late =
+            |stream: &&Stream| matches!(stream.phase, StreamPhase::Running | StreamPhase::Over);
+        self.streams.iter().find(is_late).map(|stream| stream.session)
+    }
+
     /// The script of stream `id`, if that stream exists.
     pub(crate) fn script(&self, id: u32) -> Option<StreamScript> {
         self.streams.get(id as usize).map(|stream| stream.script)
@@ -163,15 +171,14 @@ impl Oracle {
     }
 
     /// Reports a violation by a stream.
-    fn blame_stream(&mut self, id: u32, what: impl AsRef<str>) {
-        self.blame(format!("stream {id} {}", what.as_ref()));
+    pub(crate) fn blame_stream(&mut self, id: u32, what: impl AsRef<str>) {
+        let session = self.streams[id as usize].session;
+        self.blame_session(session, format!("stream {id} {}", what.as_ref()));
     }
 
     /// Prints an event of a stream, if the plan prints packets.
-    fn tell(&self, id: u32, what: impl FnOnce() -> String) {
-        if self.prints {
-            crate::say!("{:>13} stream {id} {}", self.now.as_nanos(), what());
-        }
+    fn tell_stream(&self, id: u32, what: impl FnOnce() -> String) {
+        self.tell(|| format!("stream {id} {}", what()));
     }
 
     fn lane(&mut self, id: u32, of: Direction) -> (&mut Lane, Flow) {
@@ -223,7 +230,7 @@ impl Oracle {
 
     /// A reader stops reading. If it is the client's reader, the stream ends.
     pub(crate) fn reader_leaves(&mut self, id: u32, of: Direction) {
-        self.tell(id, || format!("has its reader {of:?} leave"));
+        self.tell_stream(id, || format!("has its reader {of:?} leave"));
         self.lane(id, of).0.has_left = true;
         self.streams[id as usize].given_up |= of == Direction::Down;
     }
@@ -244,7 +251,8 @@ impl Oracle {
 
     /// A handler is started.
     pub(crate) fn handler_starts(&mut self, id: u32, at: Incarnation) {
-        self.tell(id, || format!("has its handler started by {at:?}"));
+        let place = self.routes[at.0];
+        self.tell_stream(id, || format!("has its handler started by {place}"));
         let Stream { handler, session, must_not_start, .. } = &mut self.streams[id as usize];
         let before = std::mem::replace(handler, Handler::Runs);
         let (session, must_not_start) = (*session, *must_not_start);
@@ -275,7 +283,7 @@ impl Oracle {
 
     /// The handler ends.
     pub(crate) fn handler_ends(&mut self, id: u32, end: &StreamResult) {
-        self.tell(id, || format!("has its handler end: {end:?}"));
+        self.tell_stream(id, || format!("has its handler end: {end:?}"));
         if matches!(end, Err(status) if status.code() == Code::DeadlineExceeded) {
             self.check_late(id, "has its handler end");
         }
@@ -284,7 +292,7 @@ impl Oracle {
 
     /// The handler is told to stop.
     pub(crate) fn handler_stops(&mut self, id: u32) {
-        self.tell(id, || "has its handler stopped".to_owned());
+        self.tell_stream(id, || "has its handler stopped".to_owned());
         self.stream_counts.stopped += 1;
         let Stream { handler, given_up, deadline, .. } = &mut self.streams[id as usize];
         let before = std::mem::replace(handler, Handler::Stopped);
@@ -316,7 +324,7 @@ impl Oracle {
 
     /// The client's reader learns how the stream has ended.
     pub(crate) fn end_is_told(&mut self, id: u32, end: Result<(), &CallError>) {
-        self.tell(id, || format!("ends for its client: {end:?}"));
+        self.tell_stream(id, || format!("ends for its client: {end:?}"));
         let stream = &mut self.streams[id as usize];
         stream.down.is_over = true;
         let again = std::mem::replace(&mut stream.told, true);
@@ -406,7 +414,7 @@ impl Oracle {
     /// All calls of a stream have ended, and no more follow. Unless the session is `spoilt`, it is
     /// free again, and the server knows that the stream is over.
     pub(crate) fn stream_is_over(&mut self, id: u32, spoilt: bool) {
-        self.tell(id, || format!("is over, its session spoilt: {spoilt}"));
+        self.tell_stream(id, || format!("is over, its session spoilt: {spoilt}"));
         let stream = &mut self.streams[id as usize];
         let before = std::mem::replace(&mut stream.phase, StreamPhase::Over);
         stream.must_not_start |= !spoilt;
@@ -437,7 +445,7 @@ impl Oracle {
 
     /// The client has died.
     pub(crate) fn stream_is_abandoned(&mut self, id: u32) {
-        self.tell(id, || "loses its client".to_owned());
+        self.tell_stream(id, || "loses its client".to_owned());
         let stream = &mut self.streams[id as usize];
         stream.given_up = true;
         stream.phase = StreamPhase::Abandoned;

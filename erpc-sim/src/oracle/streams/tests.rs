@@ -4,6 +4,7 @@
 use erpc_core::protocol::ConnectError;
 
 use super::*;
+use crate::oracle::tests::ADDRESS;
 use crate::plan::{Cut, Plan};
 use crate::{Feature, Features, Scenario};
 
@@ -25,8 +26,8 @@ impl Fixture {
         plan.features = Features::of(features);
         plan.drawn = plan.features;
         let mut oracle = Oracle::new(&plan);
-        let session = oracle.session(0);
-        oracle.opened(session);
+        let session = oracle.session(0, ADDRESS);
+        oracle.opened(session, None);
         let id = oracle.stream_begins(session, StreamScript::plain(ITEMS, ITEMS));
         Self { oracle, session, id, now: 0 }
     }
@@ -385,7 +386,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.starts().is_told(Err(CallError::MaybeExecuted(Cause::PeerReset)));
         },
-        "stream 0 fails, and nothing happened to its session",
+        "stream 0 fails, and nothing happened to the session",
     ),
     (
         DEADLY,
@@ -435,7 +436,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.starts().is_told(Err(CallError::ResponseLost(Cause::NoMemory)));
         },
-        "nothing happened to its session",
+        "nothing happened to the session",
     ),
     // States at the end of a stream.
     (

@@ -192,7 +192,7 @@ impl ClientStream {
             if let Some(most) = machine.too_large(len) {
                 return context
                     .oracle
-                    .blame(format!("stream {id} cannot send {len} bytes, only {most}"));
+                    .blame_stream(*id, format!("cannot send {len} bytes, only {most}"));
             }
             if writer.waits(|nanos| context.wake_in(nanos, *id, Who::ClientWriter))
                 || !machine.has_room(len)

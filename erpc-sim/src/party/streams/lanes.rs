@@ -131,9 +131,8 @@ impl Party {
             if self.streams.begun[at].session_has_changed(session, gone) {
                 let id = self.streams.begun[at].id();
                 if gone.is_some() && self.streams.begun[at].is_calling() {
-                    oracle.blame(format!(
-                        "a session closes before the calls of stream {id} have ended"
-                    ));
+                    oracle
+                        .blame_stream(id, "has calls that have not ended when its session closes");
                 }
                 self.go_on_with(cx, at, oracle);
             }
@@ -160,7 +159,7 @@ impl Party {
         }
         means.pool.recycle(request);
         let Some(at) = self.streams.begun.iter().position(|stream| stream.id() == id) else {
-            return oracle.blame(format!("a call of stream {id} ends after the stream"));
+            return oracle.blame_stream(id, "has a call that ends after it");
         };
         let result = match reply {
             Ok(Reply { body, extended: true }) => {
@@ -174,7 +173,7 @@ impl Party {
             oracle.stream_is_heard_of(id);
         }
         if !self.streams.begun[at].replied(token, result) {
-            oracle.blame(format!("a call of stream {id} ends, but was not under way"));
+            oracle.blame_stream(id, "has a call that ends, but was not under way");
         }
         self.go_on_with(cx, at, oracle);
     }

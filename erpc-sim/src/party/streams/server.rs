@@ -72,13 +72,13 @@ impl Handler {
         while self.writer.sent < self.may_send() {
             let Self { id, writer, script, number, .. } = self;
             if !machine.is_sending(*number) {
-                context.oracle.blame(format!("stream {id} is over, and its handler runs"));
+                context.oracle.blame_stream(*id, "is over, and its handler runs");
                 return Ok(());
             }
             let key = context.oracle.item_key(*id, Direction::Down, writer.sent);
             let len = script.down.len(key);
             if let Some(most) = machine.too_large(len) {
-                context.oracle.blame(format!("stream {id} cannot send {len} bytes, only {most}"));
+                context.oracle.blame_stream(*id, format!("cannot send {len} bytes, only {most}"));
             }
             if writer.waits(|nanos| context.wake_in(nanos, *id, Who::HandlerWriter))
                 || !machine.has_room(len)
@@ -167,7 +167,7 @@ impl Served {
         let Some(script) = context.oracle.script(id) else { return };
         if let Some(handler) = &self.handler {
             let before = handler.id;
-            context.oracle.blame(format!("stream {id} begins, and the handler of {before} runs"));
+            context.oracle.blame_stream(id, format!("begins, and the handler of {before} runs"));
         }
         context.wake_at(deadline, id, Who::HandlerIsLate);
         let (writer, reader) = (Writer::new(&script.down), Reader::new(&script.up));

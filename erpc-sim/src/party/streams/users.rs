@@ -96,7 +96,7 @@ impl Reader {
                 oracle.item_read(id, of, item);
                 self.read += 1;
             }
-            None => oracle.blame(format!("stream {id} brings a batch without items")),
+            None => oracle.blame_stream(id, "brings a batch without items"),
         }
         true
     }
