@@ -43,8 +43,8 @@ struct Mutants {
     #[arg(long, default_value_t = 0)]
     shard: usize,
     /// Only these bugs, by name.
-    #[arg(long, value_delimiter = ',')]
-    bugs: Vec<String>,
+    #[arg(long, value_delimiter = ',', value_parser = bug)]
+    bugs: Vec<usize>,
     /// How often to catch each bug. Each catch may take at most `--seeds` seeds after the catch
     /// before. With more than 1, prints the median and the largest number of seeds per catch.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -69,17 +69,18 @@ struct Run {
     /// Features to leave out of all runs, by name.
     #[arg(long, value_delimiter = ',', value_parser = feature)]
     without: Vec<Feature>,
-    /// Events of a single seed to leave out, by number.
+    /// Events of a single seed to leave out, by number from 0. A reduced run tells the events that
+    /// remain.
     #[arg(long, value_delimiter = ',')]
     skip: Vec<usize>,
     /// A bug to plant in the protocol, by its name in erpc-core/src/mutants.rs. Needs a build with
     /// `--cfg erpc_mutants`, as `mutants` does.
-    #[arg(long)]
-    bug: Option<String>,
+    #[arg(long, value_parser = bug)]
+    bug: Option<usize>,
     /// Threads. By default the number of processors.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// Prints every packet of a single seed.
+    /// Prints every packet of a single seed, why packets are lost, and all events.
     #[arg(long)]
     packets: bool,
     /// Prints how often faults acted and, if there are at most 20 seeds, the outcome of each seed.
@@ -101,6 +102,19 @@ fn feature(name: &str) -> Result<Feature, String> {
     })
 }
 
+/// The place of a planted bug in the list of all.
+#[cfg(erpc_mutants)]
+fn bug(name: &str) -> Result<usize, String> {
+    use erpc_sim::mutants::{place, suggestions};
+
+    place(name).ok_or_else(|| format!("there is no bug {name}; {}", suggestions(name)))
+}
+
+#[cfg(not(erpc_mutants))]
+fn bug(_: &str) -> Result<usize, String> {
+    Err(no_bugs())
+}
+
 fn main() -> ExitCode {
     silence_panics();
     match Arguments::parse().command {
@@ -108,7 +122,8 @@ fn main() -> ExitCode {
         Command::Mutants(mutants) => {
             let Mutants { shards, shard, .. } = mutants;
             if shard >= shards.get() {
-                misused(&format!("there is no shard {shard} of {shards}; the first is 0"));
+                let why = format!("there is no shard {shard} of {shards}; the first is 0");
+                misused("mutants", &why);
             }
             mutants.run()
         }
@@ -119,48 +134,47 @@ fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Exits with an error: each argument is valid, but their combination is not.
-fn misused(why: &str) -> ! {
-    Arguments::command().error(ErrorKind::ValueValidation, why).exit()
+/// Exits with an error and the usage of a subcommand: each argument is valid, but their combination
+/// is not.
+fn misused(subcommand: &str, why: &str) -> ! {
+    let mut program = Arguments::command();
+    program.build();
+    let subcommand = program.find_subcommand_mut(subcommand).expect("a name of `Command`");
+    subcommand.error(ErrorKind::ValueValidation, why).exit()
 }
 
 #[cfg(not(erpc_mutants))]
-const NO_BUGS: &str = "this build contains no planted bugs; `.ci/mutants` makes a build that does";
+fn no_bugs() -> String {
+    use erpc_sim::shrink::WITH_BUGS;
 
-/// Plants the bug with this name.
-#[cfg(erpc_mutants)]
-fn put_in(bug: &str) {
-    let mutant = erpc_sim::mutants::named(bug).unwrap_or_else(|| no_bug(bug));
-    erpc_core::mutants::choose(Some(mutant));
+    format!("this build contains no planted bugs; begin the command with {WITH_BUGS}")
 }
 
+/// Plants a bug.
 #[cfg(erpc_mutants)]
-fn no_bug(name: &str) -> ! {
-    misused(&format!("there is no bug {name}; they are in erpc-core/src/mutants.rs"))
+fn put_in(bug: usize) {
+    erpc_core::mutants::choose(Some(erpc_core::mutants::ALL[bug].0));
 }
 
+/// Does nothing: [`bug`] has refused every name.
 #[cfg(not(erpc_mutants))]
-fn put_in(_: &str) {
-    misused(NO_BUGS);
-}
+fn put_in(_: usize) {}
 
 impl Mutants {
     #[cfg(not(erpc_mutants))]
     fn run(self) -> ExitCode {
-        eprintln!("{NO_BUGS}");
+        eprintln!("{}", no_bugs());
         ExitCode::FAILURE
     }
 
     #[cfg(erpc_mutants)]
     fn run(self) -> ExitCode {
-        use erpc_sim::mutants::{Ground, count, hunt, place};
+        use erpc_sim::mutants::{Ground, count, hunt};
 
         let Self { seeds: most, from, shards, shard, bugs, catches, threads } = self;
         let threads = threads.map_or_else(available_threads, usize::from);
-        let named: Vec<_> =
-            bugs.iter().map(|name| place(name).unwrap_or_else(|| no_bug(name))).collect();
         let which = (shard..count()).step_by(shards.get());
-        let which = which.filter(|at| named.is_empty() || named.contains(at));
+        let which = which.filter(|at| bugs.is_empty() || bugs.contains(at));
         let hunts = hunt(which, Ground { from, seeds: most, catches, threads }, |hunt| {
             let mutant = hunt.mutant;
             if catches > 1 {
@@ -168,8 +182,9 @@ impl Mutants {
             }
             match &hunt.caught {
                 Some(catch) => {
-                    let words: Vec<_> = catch.violation.what.split_whitespace().collect();
-                    let shown: String = words.join(" ").chars().take(100).collect();
+                    let words = catch.violation.to_string();
+                    let words: Vec<_> = words.split_whitespace().collect();
+                    let shown: String = words.join(" ").chars().take(200).collect();
                     let seeds = hunt.seeds[0];
                     say!("{mutant:?}: caught in {seeds} seeds: {shown}\n  {}", catch.command);
                 }
@@ -208,20 +223,19 @@ impl Run {
             let cut = Cut { without: Features::of(&self.without), ..Cut::default() };
             let events = Plan::draw(self.from, scenario, &cut).events.len();
             if let Some(none) = self.skip.iter().find(|&&at| at >= events) {
-                misused(&format!(
-                    "there is no event {none} to skip: this seed has {events}, from 0 on"
-                ));
+                let why = format!("there is no event {none} to skip: this seed has {events}");
+                misused("run", &format!("{why}, from 0 on"));
             }
         } else if !self.skip.is_empty() {
-            misused("--skip takes the numbers of one seed's events, and needs --seeds 1");
+            misused("run", "--skip takes the numbers of one seed's events, and needs --seeds 1");
         } else if self.packets {
-            misused("--packets prints the packets of one seed, and needs --seeds 1");
+            misused("run", "--packets prints the packets of one seed, and needs --seeds 1");
         }
     }
 
     fn run(self) -> ExitCode {
         self.check();
-        if let Some(bug) = &self.bug {
+        if let Some(bug) = self.bug {
             put_in(bug);
         }
         let threads = self.threads.map_or_else(available_threads, usize::from);
@@ -242,8 +256,18 @@ impl Run {
         if let Some((seed, violation)) = &summary.failure {
             say!("seed {seed} fails {violation}");
             let shrunk = shrink(*seed, self.scenario, &cut, violation.clone());
-            say!("made smaller in {} runs, it fails {}", shrunk.runs, shrunk.violation);
-            say!("  {}", shrunk.command(*seed, self.scenario));
+            let is_smaller = shrunk.is_smaller(&cut);
+            match is_smaller {
+                true => say!("made smaller in {} runs, it fails {}", shrunk.runs, shrunk.violation),
+                false => say!("cannot be made smaller ({} runs)", shrunk.runs),
+            }
+            for line in shrunk.rest(*seed, self.scenario) {
+                say!("  {line}");
+            }
+            // Otherwise the user has just run this command.
+            if is_smaller || self.seeds > 1 {
+                say!("  {}", shrunk.command(*seed, self.scenario));
+            }
         }
         if verbose {
             say!("{:?}\n{:?}\n{:?}", summary.faults, summary.happened, summary.outcomes);

@@ -8,6 +8,9 @@ use crate::plan::Cut;
 use crate::runner::run_seeds;
 use crate::shrink::command;
 
+/// Columns of the list of all names.
+const COLUMNS: usize = 3;
+
 /// The result for one bug.
 #[derive(Clone, Debug)]
 pub struct Hunt {
@@ -87,14 +90,61 @@ pub fn place(name: &str) -> Option<usize> {
     ALL.iter().position(|(mutant, _)| format!("{mutant:?}") == name)
 }
 
-/// The bug with this name.
+/// The names that are similar to `name`, as the end of a message, or all names if there are none.
 #[must_use]
-pub fn named(name: &str) -> Option<Mutant> {
-    Some(ALL[place(name)?].0)
+pub fn suggestions(name: &str) -> String {
+    let names = || ALL.iter().map(|(mutant, _)| format!("{mutant:?}"));
+    let wanted = name.to_lowercase();
+    let is_near = |other: &String| {
+        let other = other.to_lowercase();
+        other.contains(&wanted) || distance(&wanted, &other) <= wanted.len() / 3
+    };
+    let near: Vec<_> = names().filter(is_near).collect();
+    if !near.is_empty() && !name.is_empty() {
+        return format!("similar names: {}", near.join(", "));
+    }
+    let columns: Vec<_> = names().collect();
+    let width = columns.iter().map(String::len).max().unwrap_or(0) + 2;
+    let rows = columns.chunks(COLUMNS).map(|row| {
+        let row: String = row.iter().map(|name| format!("{name:width$}")).collect();
+        format!("\n  {}", row.trim_end())
+    });
+    format!("there are:{}", rows.collect::<String>())
+}
+
+/// The number of letters to insert, remove or replace that turns one word into the other
+/// (Levenshtein distance).
+fn distance(from: &str, to: &str) -> usize {
+    // The distances from the beginning of `from`, up to this letter, to each beginning of `to`.
+    let mut distances: Vec<_> = (0..=to.chars().count()).collect();
+    for (at, letter) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut distances[0], at + 1);
+        for (other, place) in to.chars().zip(1..) {
+            let replaced = diagonal + usize::from(letter != other);
+            diagonal = distances[place];
+            distances[place] = replaced.min(diagonal + 1).min(distances[place - 1] + 1);
+        }
+    }
+    distances[to.chars().count()]
 }
 
 /// The planted bug, if any.
 #[must_use]
 pub fn chosen() -> Option<Mutant> {
     ALL.iter().map(|(mutant, _)| *mutant).find(|mutant| is_chosen(*mutant))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::suggestions;
+
+    #[test]
+    fn a_misspelt_bug_has_suggestions() {
+        for name in ["ExecutedTwise", "executedtwice", "tedtwi"] {
+            assert_eq!(suggestions(name), "similar names: ExecutedTwice");
+        }
+        let all = suggestions("NoSuchBug");
+        assert!(all.starts_with("there are:\n  CreditLeak "), "{all}");
+        assert!(all.lines().all(|line| line.len() <= 120), "{all}");
+    }
 }

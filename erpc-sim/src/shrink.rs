@@ -1,9 +1,14 @@
 //! Reduces a failing run to a smaller failing run.
 
+use erpc_core::time::Instant;
+
 use crate::oracle::Violation;
 use crate::plan::{Cut, Plan};
 use crate::runner::run_plan;
-use crate::{Features, Scenario};
+use crate::{Feature, Features, Scenario};
+
+/// The beginning of a command with planted bugs. The folder is that of `.ci/mutants`.
+pub const WITH_BUGS: &str = "RUSTFLAGS='--cfg erpc_mutants' CARGO_TARGET_DIR=target/mutants";
 
 /// The smallest failing cut of a seed that was found, and its violation.
 #[derive(Clone, Debug)]
@@ -93,10 +98,7 @@ pub fn command(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> String {
     let mut command = format!("cargo run --release -p erpc-sim -- run --seeds 1 --from {seed}");
     #[cfg(erpc_mutants)]
     if let Some(bug) = crate::mutants::chosen() {
-        // These variables select the build that `.ci/mutants` makes.
-        command = format!(
-            "RUSTFLAGS='--cfg erpc_mutants' CARGO_TARGET_DIR=target/mutants {command} --bug {bug:?}"
-        );
+        command = format!("{WITH_BUGS} {command} --bug {bug:?}");
     }
     if let Some(scenario) = scenario {
         command += &format!(" --scenario {}", scenario.name());
@@ -129,6 +131,29 @@ impl Shrunk {
         true
     }
 
+    /// Whether the run is smaller than the run with `cut`.
+    #[must_use]
+    pub fn is_smaller(&self, cut: &Cut) -> bool {
+        (self.cut.without, &self.cut.skip) != (cut.without, &cut.skip)
+    }
+
+    /// The features and the events of the reduced run in words, one line each.
+    #[must_use]
+    pub fn rest(&self, seed: u64, scenario: Option<Scenario>) -> Vec<String> {
+        let scenario = scenario.unwrap_or_else(|| Scenario::of_seed(seed));
+        let plan = Plan::draw(seed, scenario, &self.cut);
+        let features: Vec<_> = plan.features.iter().map(Feature::name).collect();
+        let features = match features.is_empty() {
+            true => "no feature remains".to_owned(),
+            false => format!("features that remain: {}", features.join(", ")),
+        };
+        let events = plan.events.iter().enumerate();
+        let event = |(index, (at, _)): (usize, &(Instant, _))| {
+            format!("at {} ns, {}", at.as_nanos(), plan.event_in_words(index))
+        };
+        std::iter::once(features).chain(events.map(event)).collect()
+    }
+
     /// The command that runs the reduced seed again.
     #[must_use]
     pub fn command(&self, seed: u64, scenario: Option<Scenario>) -> String {
@@ -138,10 +163,7 @@ impl Shrunk {
 
 #[cfg(test)]
 mod tests {
-    use erpc_core::time::Instant;
-
     use super::*;
-    use crate::Feature;
     use crate::plan::PlannedEvent;
 
     const SCENARIO: Scenario = Scenario::Star;
@@ -206,6 +228,25 @@ mod tests {
             assert!(shrunk.cut.skip.iter().all(|&at| at < most), "seed {seed}: {:?}", shrunk.cut);
             assert!(shrunk.cut.skip.is_sorted());
         }
+    }
+
+    #[test]
+    fn the_rest_of_a_shrunk_run_is_told_with_the_numbers_of_its_events() {
+        let seed = seeds(1).next().expect("there is always another seed");
+        let (shrunk, plan) = shrunk(seed, &Cut::default(), 2, 7);
+        assert!(shrunk.is_smaller(&Cut::default()) && !shrunk.is_smaller(&shrunk.cut));
+        let rest = shrunk.rest(seed, Some(SCENARIO));
+        let features: Vec<_> = plan.features.iter().map(Feature::name).collect();
+        assert_eq!(rest[0], format!("features that remain: {}", features.join(", ")));
+        assert_eq!(rest.len(), 1 + plan.events.len());
+        // An event keeps its number: with that number skipped, it is gone.
+        let number = rest[1].split("event ").nth(1).and_then(|text| text.split(':').next());
+        let number = number.and_then(|text| text.parse().ok()).expect("a number");
+        let mut skip = shrunk.cut.skip.clone();
+        assert!(!skip.contains(&number), "{rest:?}");
+        skip.push(number);
+        let without = Plan::draw(seed, SCENARIO, &Cut { skip, ..shrunk.cut.clone() });
+        assert_eq!(without.events, plan.events[1..]);
     }
 
     #[test]

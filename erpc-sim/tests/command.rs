@@ -15,9 +15,11 @@ fn meaningless_arguments_are_errors() {
     for (arguments, word) in [
         ("run --seeds 0", "--seeds"),
         ("run --seeds 2 --packets", "--seeds 1"),
+        ("run --seeds 2 --packets", "Usage: erpc-sim run "),
         ("run --seeds 2 --skip 1", "--seeds 1"),
         ("run --seeds 1 --skip 0,4000", "no event 4000"),
         ("run --seeds 1 --bug NoSuchBug", "bug"),
+        ("mutants --bugs NoSuchBug", "bug"),
         ("run --seeds 1 --without nothing", "no such feature"),
         ("mutants --shards 0", "--shards"),
         ("mutants --shards 8 --shard 8", "no shard 8 of 8"),
