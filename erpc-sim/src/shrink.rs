@@ -137,7 +137,8 @@ impl Shrunk {
         (self.cut.without, &self.cut.skip) != (cut.without, &cut.skip)
     }
 
-    /// The features and the events of the reduced run in words, one line each.
+    /// What remains in the reduced run, in words: one line with all features, then one line per
+    /// event.
     #[must_use]
     pub fn rest(&self, seed: u64, scenario: Option<Scenario>) -> Vec<String> {
         let scenario = scenario.unwrap_or_else(|| Scenario::of_seed(seed));

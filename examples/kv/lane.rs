@@ -15,8 +15,9 @@ use crate::report::Operation;
 /// do not include it.
 const SCRATCH: &str = "~kv-load";
 
-/// A sequence of calls, one at a time. A lane reads and lists files, which do not change, and
-/// writes only its own key. So it knows the right answer to each call.
+/// A sequence of calls, one at a time. In the first phase, the lanes store the files. In the second
+/// phase, a lane reads and lists the files, which do not change any more, and writes only its own
+/// key. So it knows the right answer to each call.
 pub(crate) struct Lane {
     kv: KvClient,
     shared: Shared,

@@ -115,11 +115,11 @@ pub enum RejectReason {
     NoSession,
     /// The session is being disconnected and takes no new calls.
     Disconnecting,
-    /// The request is larger than the session accepts.
+    /// The request, or the message of a stream, is larger than the session or the method accepts.
     TooLarge {
-        /// Bytes of the request.
+        /// Bytes of the request or message.
         size: usize,
-        /// Maximum number of bytes that the session accepts.
+        /// Maximum number of bytes that the session or the method accepts.
         limit: usize,
     },
     /// There was no memory for the request.

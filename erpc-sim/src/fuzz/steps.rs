@@ -1,7 +1,8 @@
 //! The meaning of a step's first byte.
 //!
-//! The low four bits select the action. Three of the high bits select the slot, and the highest bit
-//! the session.
+//! In steps of a hostile client or server, the low four bits select the action. Bits 4 to 6 select
+//! the slot, and the highest bit selects the session. In steps of a client that streams, the byte
+//! selects only the action.
 
 pub(super) const NEXT: u8 = 0;
 pub(super) const WHOLE: u8 = 1;
@@ -45,7 +46,8 @@ pub(super) const fn slot(slot: u8) -> u8 {
 /// The older one of an attacker's two sessions: a bit of a step.
 pub(super) const OLDER: u8 = 0x80;
 
-/// Steps of a client that streams.
+/// Steps of a client that streams. The byte modulo 8 selects the action. 6 and 7 mean a call, and
+/// then enough turns to complete it.
 pub(super) mod streams {
     pub(in crate::fuzz) const CALL: u8 = 0;
     pub(in crate::fuzz) const TURN: u8 = 1;

@@ -59,7 +59,7 @@ pub struct Plan {
     pub turn_nanos: (u64, u64),
     /// Print every packet when it is sent, lost and delivered, and the events.
     pub prints: bool,
-    /// The numbers of events that were left out, in order.
+    /// The numbers of events that were left out.
     skipped: Vec<usize>,
     times: Times,
 }

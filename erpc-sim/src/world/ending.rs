@@ -240,7 +240,9 @@ impl World<'_> {
                 + protocol.inquiries
                 + protocol.dropped_in_all()
                 + stats.transport.rx_overflow;
-            // On a long path, handshake packets may arrive after the end of their session.
+            // On a long path, a handshake or control message may arrive when the state of its
+            // session has changed, for example because the session was closed. The endpoint drops
+            // and counts the message, which is no fault.
             let late = protocol.dropped(DropReason::Handshake);
             let host = self.plan.endpoints[index].route.host;
             let is_smooth = match self.plan.scenario {

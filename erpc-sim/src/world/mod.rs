@@ -270,6 +270,8 @@ impl<'p> World<'p> {
         if self.phase != Phase::Faults && !self.next_phase() {
             return false;
         }
+        // At the beginning of a phase, users may have acted.
+        self.oracle.set_acting(None);
         let Some(step) = self.driver.step(Instant::NEVER) else {
             self.oracle.blame("no event is scheduled, but calls or sessions remain");
             return false;

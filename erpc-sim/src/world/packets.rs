@@ -334,8 +334,8 @@ impl World<'_> {
             let queue = self.driver.queue_towards(packet.to.host);
             let now = self.driver.now();
             if let Some(what) = paths.arrived(packet.from, packet.to, &header, queue, now) {
-                let (from, to) = (packet.to, packet.from);
-                self.oracle.blame_at(Some(trace::session(from, to, &header)), what);
+                let place = trace::session(packet.from, packet.to, &header);
+                self.oracle.blame_at(Some(place), what);
             }
         }
         self.first_timeouts.arrived(packet.from, packet.to, &packet.bytes, self.driver.now());

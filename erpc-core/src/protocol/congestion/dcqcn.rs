@@ -235,7 +235,8 @@ mod tests {
         assert_eq!(dcqcn.rate(), LINE / 4, "the rate has not grown since the first cut");
     }
 
-    /// The situation behind a long queue: replies to a burst arrive as a burst.
+    /// The packets of the session wait in a long queue, so a round trip takes 20 periods. The
+    /// replies to a burst of packets arrive as a burst, and all of them are marked.
     #[test]
     fn bursts_of_marks_a_long_round_trip_apart_cut_the_rate_permanently() {
         let mut dcqcn = marked();
