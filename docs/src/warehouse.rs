@@ -1,4 +1,4 @@
-//! The complete service, with one handler of each kind.
+//! The complete service, with handlers of several kinds.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -179,8 +179,8 @@ impl Builder {
         self
     }
 
-    /// Adds an attribute to the fields that `path` matches. Fields of messages with a fixed layout
-    /// get none.
+    /// Adds an attribute to the fields that `path` matches. Fields of messages with a fixed layout,
+    /// and fields of views, get none.
     pub fn field_attribute(mut self, path: impl AsRef<str>, attribute: impl AsRef<str>) -> Self {
         self.prost.field_attribute(path, attribute);
         self
@@ -374,7 +374,7 @@ impl Builder {
 }
 
 /// The input of `prost`: all files except `erpc/options.proto`, and except `descriptor.proto` if
-/// only the options import it. Only the named files keep their services.
+/// only the options import it and it is not a named file. Only named files keep their services.
 fn files(source: &Source) -> FileDescriptorSet {
     const DESCRIPTOR: &str = "google/protobuf/descriptor.proto";
     let mut file: Vec<_> = source.pool.file_descriptor_protos().cloned().collect();

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// returns an error or unwraps one.
 #[non_exhaustive]
 pub enum Error {
-    /// A `.proto` file is missing or wrong. The text starts with the file, the line and the column.
+    /// A `.proto` file is missing or wrong. For a mistake within a file, the text starts with the
+    /// file, the line and the column.
     Proto(String),
     /// A file uses an edition instead of a syntax, and the edition or one of its features is not
     /// supported.
@@ -30,7 +31,7 @@ pub enum Error {
         /// Full name of the second method.
         second: String,
     },
-    /// Two items of a `.proto` file have the same name in Rust.
+    /// Two items of a package or of a service have the same name in Rust.
     NameCollision {
         /// The first item, with its name in the `.proto` file.
         first: String,

@@ -47,9 +47,9 @@
 //! | `struct KvClient` | clients call it: `KvClient::connect(&endpoint, "10.0.0.7:31850")`, or `KvClient::new` with a session or a channel |
 //! | `mod kv_service` | contains both, and the items that the derive uses: `NAME`, `methods`, `OPTIONS`, `register` |
 //!
-//! `Kv` and `KvClient` are re-exported from the package, unless one of its messages has that name.
-//! In that case use `kv_service::Kv` and `kv_service::KvClient`; the derive also accepts
-//! `#[erpc(service = proto::kv_service::Kv)]`. A keyword gets `r#` in front: `Move` is
+//! `Kv` and `KvClient` are re-exported from the package, unless one of its messages, enums or views
+//! has that name. In that case use `kv_service::Kv` and `kv_service::KvClient`; the derive also
+//! accepts `#[erpc(service = proto::kv_service::Kv)]`. A keyword gets `r#` in front: `Move` is
 //! `client.r#move(..)`. A name that is already used gets an underscore at its end, as does a
 //! keyword that allows no `r#`: `New` is `client.new_(..)`, `self` is `self_`.
 //!
@@ -138,9 +138,9 @@
 //! returns `None` for a value that this version does not know.
 //!
 //! Fields have fixed sizes: numbers, `bool`, enums, `bytes` with a size, and messages with a fixed
-//! layout. No field can be added later, because peers refuse messages of another size. The message,
-//! and the types that it uses, must be at the top level of a file. It is not a `prost` message, so
-//! only messages with a fixed layout can contain it.
+//! layout. No field can be added later, because peers refuse messages of another size. The message
+//! must be at the top level of a file, and no message or enum can be nested in it. It is not a
+//! `prost` message, so only messages with a fixed layout can contain it.
 //!
 //! # Views
 //!

@@ -141,7 +141,7 @@ struct Lowered {
 }
 
 impl Included {
-    /// Reads a file that `protox` cannot read. `None`: the file has no edition.
+    /// Reads a file that `protox` cannot parse. `None`: the file has no edition, or is not text.
     fn with_edition(&self, name: &str) -> Option<Result<File, protox::Error>> {
         let mut paths = self.includes.iter().map(|include| include.join(name));
         let path = paths.find(|path| path.exists())?;

@@ -165,7 +165,7 @@ mod chosen {
         MaybeExecutedLie,
         /// A repeated request is answered with the whole response instead of its first packet.
         RepeatAnsweredInFull,
-        /// A peer is declared dead after half of the liveness timeout.
+        /// A server is declared dead after half of the liveness timeout.
         LivenessHalved,
         /// Connecting fails after half of the connect timeout.
         ConnectHalved,

@@ -248,7 +248,7 @@ fn a_future_of_an_endpoint_that_does_not_run_panics_with_advice() {
         let message = panic_of(task).await;
         assert!(message.contains("drive") && message.contains("Remote"), "{message}");
         assert!((LIVENESS..LIVENESS * 10).contains(&begin.elapsed()), "{:?}", begin.elapsed());
-        // Every other future panics, too.
+        // Futures that sleep or connect panic, too.
         let sleep = endpoint.sleep(Duration::ZERO);
         panic_of(spawn_local(sleep)).await;
         let connect = endpoint.connect_async(server.local_addr().into());

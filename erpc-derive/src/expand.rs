@@ -39,8 +39,8 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The options as a constant, so that an unknown method is an error at compile time. Its name
-/// should not collide with a name in the user's expressions.
+/// The options as a constant, so that an unknown method is an error at compile time. The constant's
+/// name should not collide with a name in the user's expressions.
 fn options(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
     let module = &attributes.service.module;
     let mode = |mode| match mode {

@@ -2,8 +2,9 @@
 //!
 //! The simulator's [world](crate::world), the [lab](crate::lab) and the bench of
 //! [hostile](crate::hostile) peers define what an endpoint does in its turn and what events mean.
-//! This module alone decides the order of steps at the same time: turns that are due come first,
-//! then the network, then events.
+//! This module alone decides the order of steps at the same time: first turns that were planned for
+//! the current time, then the network, then events and turns that were planned in advance, in the
+//! order in which they were scheduled.
 
 use std::collections::VecDeque;
 
@@ -20,8 +21,8 @@ pub(crate) enum Step<E> {
     Arrival(Packet),
     /// An event of the simulation.
     Event(E),
-    /// A packet moved inside the network, or an alarm found that its endpoint's turn is not due
-    /// now. The caller does nothing.
+    /// A packet moved inside the network or was dropped, or a turn that was due has been moved or
+    /// cancelled. The caller does nothing.
     Nothing,
 }
 

@@ -22,9 +22,9 @@ pub enum Feature {
     Truncation,
     /// Bytes are appended to packets.
     Extension,
-    /// Hosts are cut off, for shorter and longer than the liveness timeout.
+    /// Endpoints are cut off, for shorter and longer than the liveness timeout.
     Partitions,
-    /// Hosts are cut off in one direction: they either receive or send nothing.
+    /// Endpoints receive nothing for a while, or send nothing. The two times are independent.
     OneWay,
     /// The path carries only packets that are smaller than before, or smaller than the two ends
     /// announce.
@@ -49,7 +49,7 @@ pub enum Feature {
     ClockLeap,
     /// Sessions are closed and opened again all the time.
     Churn,
-    /// Receive queues are short and switches have small buffers.
+    /// Receive and transmit queues are short, and switches have small buffers.
     Squeeze,
     /// Sessions carry checksums.
     Checksums,
@@ -62,8 +62,8 @@ pub enum Feature {
     /// Endpoints open sessions for streams besides the sessions for calls. The users of streams
     /// pause, leave and fail.
     Streams,
-    /// Endpoints have congestion controllers of all kinds, and configured link rates below the real
-    /// rates. Some endpoints pace every packet.
+    /// Endpoints have congestion controllers of all kinds. Some have a configured link rate that
+    /// differs from the real one, and some pace every packet.
     Pacing,
     /// Loops pause for up to 40 ms, some of them most of the time, while packets wait.
     Absence,

@@ -1,8 +1,8 @@
 //! erpc, tested in a simulated world.
 //!
-//! Hundreds of endpoints run the real protocol and the real event loop, in one thread and virtual
-//! time. The modelled network loses, repeats, delays, damages and forges packets. An oracle checks
-//! everything that happens. A seed reproduces its run bit for bit.
+//! Two to a thousand endpoints run the real protocol and the real event loop, in one thread and
+//! virtual time. The modelled network loses, repeats, delays, damages and forges packets. An oracle
+//! checks everything that happens. A seed reproduces its run bit for bit.
 //!
 //! ```text
 //!   seed -> plan      everything that will happen, drawn before the run begins

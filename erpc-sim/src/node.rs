@@ -19,7 +19,7 @@ use crate::told_windows::ToldWindows;
 use crate::transport::{Port, SimTransport};
 use crate::{LoopPauses, Random};
 
-/// Packets of sessions that an endpoint has sent in its current life.
+/// Packets of sessions, without control messages, that an endpoint has sent in its current life.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) sent: u64,

@@ -46,7 +46,7 @@ pub fn silence_panics() {
 pub enum SeedOutcome {
     /// The run reached its end or a violation.
     Ran(Box<RunReport>),
-    /// An assertion of the code under test failed.
+    /// The run panicked, usually in an assertion of the code under test.
     Panicked(Box<Panic>),
 }
 

@@ -8,10 +8,10 @@ use crate::{Feature, Features, Random};
 pub enum Scenario {
     /// Two hosts and a cable.
     Pair,
-    /// A handful of hosts and one switch.
+    /// 3 to 16 hosts and one switch.
     Star,
-    /// Racks behind an oversubscribed spine, as the CX4 cluster of the thesis (5 racks of 20 hosts,
-    /// 2:1).
+    /// Racks behind an oversubscribed spine, as the CX4 cluster of Kalia's thesis (5 racks of 20
+    /// hosts, 2:1).
     TwoTier,
     /// A thousand clients and one server.
     Incast,
@@ -144,7 +144,7 @@ impl Scenario {
     }
 }
 
-/// The link of a topology; all its links are equal.
+/// The cable of each host.
 fn link(random: &mut Random) -> Link {
     Link {
         rate_mbps: *random.pick(&[1_000, 10_000, 25_000, 100_000]),

@@ -15,7 +15,8 @@ pub struct StreamMix {
     pub pause_percent: u32,
     /// The longest pause, in ns.
     pub longest_pause: u64,
-    /// Percentage of readers that leave before the end.
+    /// Percentage of readers that leave after a random number of items, and of streams that the
+    /// client closes after a random time.
     pub leave_percent: u32,
     /// Percentage of handlers that end with a status.
     pub fail_percent: u32,

@@ -36,7 +36,8 @@ const FIRST_BUFFER: usize = 4 * (1_472 + 128);
 /// A message of 40 packets, as overruns and pull storms use, in bytes.
 const FORTY_PACKETS: usize = 40 * (1_472 + 256);
 
-/// Attacks begin when calls are under way, and last until the end of the run.
+/// Attacks begin when calls are under way, and last 37 ms: until the end of a run of the default
+/// length.
 fn pace(per_second: u64) -> Pace {
     Pace::new(Instant::from_nanos(3_000_000), 37_000_000, per_second)
 }

@@ -195,7 +195,8 @@ fn after_a_stall(control: CongestionControl, request: usize, outstanding: usize)
 
 #[test]
 fn the_goodput_recovers_within_10_ms_after_a_stall_of_50_ms() {
-    // The original eRPC: 188 Gb/s before the stall, 1.9 Gb/s ever after.
+    // A stall delays answers as a long queue does. Congestion control must not keep a low rate
+    // after it.
     for control in [NONE, TIMELY, DCQCN] {
         for (request, outstanding) in [(1_000_000, 1), (1_000_000, 8), (64_000, 8), (32, 8)] {
             let ratio = after_a_stall(control, request, outstanding);

@@ -84,8 +84,8 @@ impl Ending {
     ];
 }
 
-/// An endless load of calls that stops when a call fails. Each call has its own id and is not
-/// retried.
+/// A load that keeps calls in flight until a call fails or [`Load::drain`] ends it. Each call has
+/// its own id and is not retried.
 pub struct Load<T: Transport = Udp> {
     lengths: Lengths,
     sessions: RefCell<Vec<LabClient<T>>>,
@@ -178,7 +178,7 @@ impl<T: Transport> Load<T> {
         assert_eq!(self.under_way.get(), 0, "calls have not ended after {limit:?}");
     }
 
-    /// Whether a call has failed since the last start.
+    /// Whether a call has failed, or [`Load::drain`] was called, since the last start.
     #[must_use]
     pub fn is_halted(&self) -> bool {
         self.halted.get()

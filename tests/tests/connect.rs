@@ -278,7 +278,8 @@ fn noise_at_a_servers_port_disturbs_no_session() {
                 let len = random.below(packet.len() as u64) as usize;
                 packet.truncate(len);
             }
-            // Changes some bytes of the header, such as sizes, kinds and numbers.
+            // Changes up to 5 of the first 64 bytes: of the header, such as sizes and kinds, and
+            // of the body.
             for _ in 0..random.below(6) {
                 let at = random.below(64) as usize;
                 if let Some(byte) = packet.get_mut(at) {

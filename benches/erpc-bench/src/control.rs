@@ -30,7 +30,7 @@ pub(crate) fn ask(server: SocketAddr, control: Control) -> Result<ServerState, F
 const MARGIN: Duration = Duration::from_millis(50);
 
 /// [`machine::ping_pong`] between this thread's core and the server's. `None` if they are not two
-/// cores of one machine.
+/// cores of one machine, if the server does not answer, or without a result of the ping-pong.
 pub(crate) fn ping_pong(server: SocketAddr) -> Option<f64> {
     let state = ask(server, Control::State).ok()?;
     let here = rustix::thread::sched_getcpu();

@@ -53,10 +53,10 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// A request of more bytes, with an answer of [`SINK_ANSWER`] bytes, goes to the sink. The
-    /// client fills the request once and only numbers it for each call, and the server answers with
-    /// a sum. So the loop does not measure the writing and comparing of patterns. All other answers
-    /// are compared byte by byte.
+    /// Largest request, in bytes, that always goes to an echo or mirror method, whose answers are
+    /// compared byte by byte. A larger request with an answer of [`SINK_ANSWER`] bytes goes to the
+    /// sink: the client fills the request once and only numbers it for each call, and the server
+    /// answers with a sum. So the loop does not measure the writing and comparing of patterns.
     pub(crate) const MAX_ECHO: usize = 4_096;
 
     /// Calls with requests of `request` bytes that ask for `answer` bytes.
@@ -192,7 +192,7 @@ impl Load {
         Ok((self.done - before, start.elapsed()))
     }
 
-    /// Allocates a request and fills it.
+    /// Allocates a request. Fills a mirror or sink request; [`Self::call`] fills an echo request.
     fn request<T: Transport>(&mut self, cx: &mut Context<'_, T>) -> Result<MsgBuf, Failure> {
         let (Work::Mirror { len }
         | Work::Echo { request: len, .. }
@@ -216,7 +216,7 @@ impl Load {
         let number = self.next_number;
         self.next_number += 1;
         let method = match self.work {
-            // The number makes the bytes unique to this call.
+            // In a request of 8 bytes or more, the number makes the bytes unique to this call.
             Work::Mirror { .. } => {
                 payload::number_request(request.as_mut_slice(), number);
                 methods::MIRROR

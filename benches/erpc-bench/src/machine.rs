@@ -40,7 +40,7 @@ pub(crate) fn cpu_time_of(pid: u32) -> Option<Duration> {
 }
 
 /// Identifies this boot of this machine. Two processes with the same value share the machine's
-/// cores.
+/// cores. 0 if the system does not provide the id.
 pub(crate) fn boot_id() -> [u8; 16] {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -54,9 +54,9 @@ const ROUNDS: u64 = 1_000;
 /// if a core is busy with other work.
 pub(crate) const PING_PONG_TIME: Duration = Duration::from_millis(400);
 
-/// Round trip of a cache line between two cores, in nanoseconds, the best of 100 batches. `None` if
-/// the cores are the same, a thread cannot run on one of them, or the time limit ends the
-/// measurement too early.
+/// Round trip of a cache line between two cores, in nanoseconds: the mean of the best batch, of at
+/// most 100 within the time limit. `None` if the cores are the same, a thread cannot run on one of
+/// them, or the time limit passes before the first batch ends.
 pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
     #[repr(align(128))]
     struct SharedLine(AtomicU64);

@@ -9,8 +9,10 @@
 //! +--------+--------+---------+       +--------+----------------+      +------+--------+-----+---+
 //! ```
 //!
-//! Each word of the pattern depends on the call's number and on the word's position. So a request
-//! and its answer start with the same bytes, and the answer of another call is detected.
+//! In an echo, each word of the pattern depends on the call's number and on the word's position. So
+//! a request and its answer start with the same bytes, and the answer of another call is detected.
+//! In a sink request, the words of the pattern depend only on their positions. A mirror request
+//! looks like a sink request; its answer has the same bytes.
 
 /// Smallest request and smallest answer of an echo, in bytes.
 pub(crate) const MIN_ECHO: usize = 2 * WORD;
@@ -56,7 +58,7 @@ pub(crate) fn answer_echo(request: &[u8], out: &mut [u8]) {
     let common = request.len().min(out.len());
     out[..common].copy_from_slice(&request[..common]);
     if common < out.len() {
-        // The rest of the pattern, from the word on in which the request ends.
+        // Writes the pattern again from the word in which the request ends.
         let first = (common - HEAD) / WORD;
         write_pattern(&mut out[HEAD + first * WORD..], number_of(request), first as u64);
     }

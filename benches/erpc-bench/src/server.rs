@@ -91,7 +91,7 @@ fn serve(mut rpc: Rpc<Udp>, args: &ServerArgs, index: usize) -> Result<(), Failu
 
 /// The key that authenticates this server's cookies.
 fn secret() -> [u8; 16] {
-    // Each `RandomState` is keyed by the operating system's randomness.
+    // The standard library keys `RandomState` with the operating system's randomness.
     let [a, b] = [0u64, 1].map(|number| RandomState::new().hash_one(number).to_ne_bytes());
     std::array::from_fn(|at| if at < 8 { a[at] } else { b[at - 8] })
 }

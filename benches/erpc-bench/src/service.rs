@@ -239,7 +239,8 @@ fn filled<T: Transport>(
     Ok(answer)
 }
 
-/// The host of typed handlers. Their responses are encoded into the slot's own buffer.
+/// The host of typed handlers. A response is encoded into the slot's own buffer if that is large
+/// enough, otherwise into a new one.
 pub(crate) struct Host<'a, 'c, T: Transport> {
     pub(crate) cx: RefCell<&'a mut Context<'c, T>>,
     /// The buffer that came with the request.

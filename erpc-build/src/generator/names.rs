@@ -24,8 +24,9 @@ pub(super) struct ClientNames {
 }
 
 impl Names {
-    /// A function has the name of its method, in snake case. If another function of the client has
-    /// that name, an underscore follows.
+    /// The function for a call has the name of its method, in snake case; the function with a
+    /// callback also ends with `_with`. If another function of the client has that name,
+    /// underscores follow.
     pub(super) fn new(service: &Service) -> Self {
         let mut taken: HashSet<String> = CLIENT_RESERVED.into_iter().map(String::from).collect();
         let calls: Vec<_> =

@@ -20,10 +20,11 @@ const CLASSES: usize = 19 * STEPS + 1;
 /// Largest capacity, in bytes, of a msgbuf that the pool keeps in `last` for the next allocation.
 const SMALL: usize = 256;
 
-/// The allocation exceeds the pool's limit, or the system has no memory.
+/// The allocation exceeds the pool's limit or [`MsgBuf::MAX_CAPACITY`], or the pool's memory source
+/// (its arena, otherwise the system) has no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory {
-    /// Bytes that were requested.
+    /// Bytes of data that the requested msgbuf should hold.
     pub wanted: usize,
     /// Bytes that the pool may use in total.
     pub limit: usize,
@@ -64,7 +65,8 @@ impl AddAssign for PoolStats {
 /// A pool of msgbufs with a memory budget.
 ///
 /// One owner allocates. Dropping a [`MsgBuf`] on any thread returns its memory. An allocation costs
-/// a few nanoseconds if its class has an idle block; otherwise the pool calls the system allocator.
+/// a few nanoseconds if its class has an idle block. Otherwise the pool collects the blocks that
+/// other threads returned, and if none fits, it allocates one from its arena or from the system.
 /// Buffers may outlive their pool.
 pub struct Pool {
     home: sync::Arc<Home>,
@@ -120,7 +122,8 @@ impl Pool {
     /// An empty msgbuf with room for at least `len` bytes.
     ///
     /// # Errors
-    /// [`NoMemory`] if the allocation would exceed the limit, or if the system has no memory.
+    /// [`NoMemory`] if the allocation would exceed the limit, if `len` exceeds
+    /// [`MsgBuf::MAX_CAPACITY`], or if the arena or the system has no memory.
     #[inline]
     pub fn alloc(&mut self, len: usize) -> Result<MsgBuf, NoMemory> {
         match self.last.take() {

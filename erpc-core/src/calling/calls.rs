@@ -30,15 +30,15 @@ pub(crate) struct Calls<T: Transport> {
     table: RefCell<CallTable<T::Route>>,
     callbacks: Callbacks,
     pub(super) submissions: RefCell<VecDeque<Submission<T::Route>>>,
-    /// Callback calls that failed before anything was sent. The loop runs these callbacks, so that
-    /// no callback runs within the function that it was passed to.
+    /// Callback calls whose last attempt failed before anything of it was sent. The loop runs these
+    /// callbacks, so that no callback runs within the function that it was passed to.
     pub(super) failures: RefCell<VecDeque<FailedCall>>,
     /// The state of each session that this endpoint opened, shared with the session's handles.
     pub(super) links: RefCell<HashMap<SessionId, Rc<Link<T::Route>>>>,
     streams: StreamCalls<T>,
 }
 
-/// A call that failed before anything was sent.
+/// A call with a callback, whose last attempt failed before anything of it was sent.
 pub(super) struct FailedCall {
     pub(super) key: usize,
     pub(super) error: CallError,
@@ -128,7 +128,8 @@ impl<T: Transport> Calls<T> {
         drop(left);
     }
 
-    /// Drops the callback of a call that was made when no loop existed that could run the callback.
+    /// Drops a call with its callback, without running the callback: the endpoint's loop will never
+    /// run again.
     #[cold]
     pub(super) fn drop_callback(&self, key: usize) {
         let left = self.table().remove(key);

@@ -48,7 +48,7 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// Handles a reply, or the failure of a call that was sent.
+    /// Handles a reply, or the failure of a call that the protocol had accepted.
     #[inline(never)]
     pub(crate) fn replied(
         &self,
@@ -96,7 +96,7 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// Retries a call that failed after it was sent, or ends it.
+    /// Retries a call that failed after the protocol had accepted it, or ends it.
     #[cold]
     fn broken_off(&self, key: usize, error: CallError, request: MsgBuf) {
         let link = self.table().leave_session(key);
@@ -106,7 +106,7 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// Retries a call whose current attempt failed before anything was sent, or ends it.
+    /// Retries a call whose current attempt failed before anything of it was sent, or ends it.
     #[cold]
     pub(crate) fn failed(&self, key: usize, error: CallError, request: Option<MsgBuf>) {
         let link = self.table().leave_session(key);
@@ -161,7 +161,8 @@ impl<T: Transport> Calls<T> {
         debug_assert!(ended.is_some(), "call {key} ended twice");
     }
 
-    /// Runs the callbacks whose calls failed before anything was sent. Returns their number.
+    /// Runs the callbacks of the calls that are in `failures` now. Calls that the callbacks add
+    /// stay there. Returns the number of callbacks run.
     pub(crate) fn run_failures(&self) -> usize {
         let count = self.failures.borrow().len();
         for _ in 0..count {

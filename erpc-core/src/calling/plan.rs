@@ -9,7 +9,7 @@
 //!
 //! A call in line also ends when its deadline passes or, unless it waits for a server, when no
 //! server can be reached. A call backs off only if the pause ends before the deadline. After the
-//! pause, it starts like a new call.
+//! pause, it starts like a new call. A cancelled call leaves the line or the pause and ends.
 
 use std::rc::Rc;
 
@@ -23,7 +23,8 @@ use crate::time::Instant;
 /// Source of sessions for planned calls: a channel, with one session or with sessions to many
 /// servers.
 pub(crate) trait SessionSource<R> {
-    /// A session to call on. Avoids the session `avoid` if there is another.
+    /// A session to call on. Avoids the server of the session `avoid` if that session is still open
+    /// and another server has an open session.
     fn pick(&self, avoid: Option<&Rc<Link<R>>>) -> Result<Rc<Link<R>>, NoSession>;
 
     /// Queues a call until a session is available. Returns its ticket, or `None` if the queue is
@@ -41,7 +42,8 @@ pub(crate) trait SessionSource<R> {
 pub(crate) enum NoSession {
     /// It is not known yet whether a server can be reached. Calls wait in the queue.
     Pending,
-    /// No server can be reached. The last attempt failed for this cause.
+    /// No server can be reached, for the cause of the last failure, or the endpoint has been shut
+    /// down ([`Cause::Shutdown`]).
     Down(Cause),
 }
 
@@ -90,7 +92,8 @@ pub(crate) struct PlanTerms {
 }
 
 impl<R> CallPlan<R> {
-    /// Removes the call from its queue or timer. Returns its request.
+    /// Removes the call from the channel's queue, and removes the timer of the queue or of the
+    /// backoff. Returns the request, if the plan holds it.
     pub(crate) fn leave(&mut self, scheduler: &Scheduler) -> Option<MsgBuf> {
         match std::mem::replace(&mut self.stage, PlanStage::OnSession) {
             PlanStage::OnSession => {}
@@ -104,8 +107,8 @@ impl<R> CallPlan<R> {
         self.request.take()
     }
 
-    /// The error to report if the last attempt ended with `error`. A call that an earlier attempt
-    /// may have executed is never reported as not executed.
+    /// The error to report if the last attempt ended with `error`. If a server may have executed an
+    /// earlier attempt, the call is never reported as not executed or rejected.
     pub(crate) fn truth(&mut self, error: CallError) -> CallError {
         match (self.earlier.take(), error) {
             (Some(_), CallError::NotExecuted(cause)) => CallError::MaybeExecuted(cause),

@@ -184,7 +184,8 @@ impl<T: Transport> Calls<T> {
     /// Ends a call that the protocol does not report, because the endpoint ends.
     pub(crate) fn abandon(&self, key: usize) {
         let link = self.table().leave_session(key);
-        // A call on a session was handed to the protocol, so the server may have executed it.
+        // The protocol may have sent a call that is on a session, so the server may have executed
+        // it.
         let error = match link {
             Some(_) => CallError::MaybeExecuted(Cause::Shutdown),
             None => CallError::NotExecuted(Cause::Shutdown),

@@ -11,10 +11,11 @@ use crate::time::Instant;
 ///
 /// A call is retried if its method is declared idempotent and the failure is one of these: the
 /// server could not be reached, a queue of calls was full, it is unknown whether the handler ran,
-/// the response was lost, or the handler answered [`Code::Unavailable`]. A call is not retried
-/// after its deadline or a cancel, if a message was too large or malformed, or when the endpoint
-/// ends. Each attempt uses another server's session if there is one, the request as it was first
-/// encoded, and the rest of the call's time.
+/// the response was lost, or the handler answered [`Code::Unavailable`]. For other methods, see
+/// [`RetryPolicy::also_unexecuted`]. A call is not retried after its deadline or a cancel, if a
+/// message was too large or malformed, or when the endpoint ends. An attempt avoids the server of
+/// the attempt before, if that session is still open and another server is connected. It sends the
+/// request as it was first encoded, and has the rest of the call's time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -121,7 +122,7 @@ fn failure(error: &CallError) -> FailureKind {
     }
 }
 
-/// Whether another attempt would end the same way.
+/// Whether another attempt would end the same way, or is not wanted.
 fn is_final(cause: Cause) -> bool {
     matches!(
         cause,
@@ -157,14 +158,15 @@ impl Backoff {
 #[derive(Default)]
 pub(crate) struct RetryBudget {
     tokens: Cell<u64>,
-    /// When the time-based part was last added; `None` before the first retry.
+    /// When the time-based part was last added; `None` before a retry is first requested.
     filled: Cell<Option<Instant>>,
     /// Numbers of retries granted and refused.
     granted: Cell<u64>,
     refused: Cell<u64>,
 }
 
-/// The time whose refill the bucket can hold.
+/// The longest time that one refill counts. The bucket can hold the refill of this time, or 100
+/// tokens if that is more.
 const KEPT: Duration = Duration::from_secs(10);
 
 /// One token, in billionths. A retry costs one token.

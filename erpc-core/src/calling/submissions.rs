@@ -27,7 +27,8 @@ pub(crate) enum Submission<R> {
 }
 
 impl<T: Transport> Calls<T> {
-    /// Queues a call on `link`, to be sent in the next turn. Returns its key.
+    /// Queues a call on `link` for the protocol. Fails the call instead if it has no request or the
+    /// endpoint is closed. Returns the call's key.
     #[inline(always)]
     pub(crate) fn start(
         &self,

@@ -2,11 +2,12 @@
 //!
 //! A call is a [`CallEntry`] in the endpoint's table. Its key is the token that the protocol
 //! returns with the reply. A callback decodes the reply in the receive buffer. A future takes the
-//! reply later, so the bytes are copied: into the request's own buffer, which the protocol returns
-//! with the reply and which is usually large enough.
+//! reply later, so a reply of one packet is copied: into the request's own buffer, which the
+//! protocol returns with the reply and which is usually large enough.
 //!
-//! An entry stays until the protocol has reported the end of the call, even if the call was
-//! cancelled.
+//! The entry of a call on a session stays until the protocol has reported the end of the call, even
+//! if the call was cancelled. An entry with an outcome for a future stays until the future takes
+//! the outcome.
 
 use std::rc::Rc;
 
@@ -21,7 +22,8 @@ use crate::protocol::CallError;
 /// A call in progress.
 pub(crate) struct CallEntry<R> {
     pub(super) outcome: CallOutcome,
-    /// The call's session; `None` while a channel looks for one.
+    /// The session of the current attempt; `None` while a channel looks for one, during a backoff,
+    /// and after the call has ended.
     pub(super) link: Option<Rc<Link<R>>>,
     /// Retry and queueing state of a call on a channel.
     pub(super) plan: Option<Box<CallPlan<R>>>,

@@ -7,7 +7,7 @@ use crate::calling::submissions::Submission;
 use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
 
-/// Owns a session: disconnects it when it is dropped.
+/// Owns a session. Dropping the guard disconnects the session.
 pub(super) struct LinkGuard<T: Transport> {
     link: Rc<Link<T::Route>>,
     endpoint: Rc<EndpointParts<T>>,

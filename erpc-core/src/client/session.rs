@@ -46,8 +46,9 @@ impl<T: Transport> Session<T> {
         Self { shared: Rc::new(SessionParts { guard, streams: OnceCell::new() }) }
     }
 
-    /// Calls `method`. The request is encoded now and sent in the endpoint's next turn. The future
-    /// decodes the response when it is awaited. Dropping the future cancels the call.
+    /// Calls `method`. The request is encoded now and sent in the endpoint's next turn, or earlier
+    /// if many calls are queued. The future decodes the response when it is awaited. Dropping the
+    /// future cancels the call.
     ///
     /// For a deadline, metadata or retries, convert the session to a
     /// [`Channel`](crate::client::Channel) and call on that.
@@ -73,8 +74,8 @@ impl<T: Transport> Session<T> {
     /// This is the fastest way to call: the response is decoded in the receive buffer. `done` may
     /// make further calls, on any session of the endpoint. It must not run the loop
     /// ([`Endpoint::block_on`] and similar) and should not take long. A panic in `done` propagates
-    /// out of the loop. If the last handle of the endpoint is gone, no loop can run `done`, so it
-    /// is dropped without being called.
+    /// out of the loop, except in the thread of a server, which continues. If the last handle of
+    /// the endpoint is gone, no loop can run `done`, so it is dropped without being called.
     ///
     /// [`Endpoint::block_on`]: crate::endpoint::Endpoint::block_on
     pub fn call_with<Req, Resp, C, D>(
@@ -149,8 +150,8 @@ impl<T: Transport> Session<T> {
         self.link().phase() == LinkPhase::Open
     }
 
-    /// Current round-trip time, queue and credits. `None` before the session is open, after it has
-    /// closed, and within handlers and callbacks.
+    /// Current round-trip time, queue and credits. `None` before the endpoint has sent the first
+    /// handshake packet, after the session has closed, and within handlers and callbacks.
     #[must_use]
     pub fn stats(&self) -> Option<SessionStats> {
         let id = self.link().id()?;

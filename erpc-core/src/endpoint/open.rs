@@ -55,8 +55,8 @@ pub struct Endpoint<T: Transport = UdpTransport> {
     pub(super) owner: Rc<EndpointOwner<T>>,
 }
 
-/// The part that is dropped with the last [`Endpoint`]. Sessions and calls may hold the parts
-/// longer.
+/// The part that is dropped with the last [`Endpoint`]. Sessions and calls may keep the
+/// [`EndpointParts`] alive longer.
 pub(super) struct EndpointOwner<T: Transport> {
     pub(super) parts: Rc<EndpointParts<T>>,
     pub(super) idle: Cell<IdlePolicy>,
@@ -172,7 +172,8 @@ impl<T: Transport> Endpoint<T> {
     }
 
     /// Waits for `duration`, which starts now, not at the first poll. The resolution is a turn of
-    /// the loop; with [`IdlePolicy::Sleep`] that of the system's timers, about 50 us.
+    /// the loop while the loop spins, and that of the system's timers, about 50 us, while the loop
+    /// sleeps.
     ///
     /// ```
     /// use std::time::Duration;
@@ -310,7 +311,7 @@ const NOT_HERE: &str =
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The system refused the socket.
+    /// The system refused the socket, or a setting of the socket is out of range.
     Udp(UdpError),
     /// A setting is out of range.
     Config(ConfigError),

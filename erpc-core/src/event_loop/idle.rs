@@ -14,7 +14,7 @@ use crate::time::Instant;
 pub enum IdlePolicy {
     /// Never sleeps: the lowest latency, and one core per endpoint.
     Spin,
-    /// Spins, and sleeps after this long without work.
+    /// Spins, and sleeps after a period of `spin` without work.
     SpinThenSleep {
         /// How long to spin.
         spin: Duration,

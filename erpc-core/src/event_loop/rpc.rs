@@ -121,7 +121,7 @@ pub struct Context<'a, T: Transport> {
 }
 
 impl<T: Transport> Context<'_, T> {
-    /// The time of this turn. The clock is read once per burst, not per call.
+    /// The time of this turn. By default the clock is read once per burst, not per packet or call.
     #[must_use]
     #[inline]
     pub fn now(&self) -> Instant {
@@ -350,7 +350,8 @@ impl<T: Transport> Rpc<T> {
     /// idle.
     ///
     /// The work is bounded: one burst of at most [`MAX_BURST`](crate::transport::MAX_BURST)
-    /// packets, and the timers that are due.
+    /// packets, at most 32 timers and 32 paced sessions that are due, at most 8 handshakes, and
+    /// the outcomes of all of these.
     #[inline]
     pub fn run_once<A: App<T>>(&mut self, app: &mut A) -> usize {
         self.turn(&mut clock::now(), false, app)

@@ -9,7 +9,8 @@
 //! packets, packets are counted: when as many have been read as the queue can hold, nothing remains
 //! of what was queued when the count began. So a flood delays retransmissions by at most two such
 //! counts, each of at most [`MOST`] packets. Retransmissions to a server that keeps answering do
-//! not wait for the count: its answers show up to when its packets were read.
+//! not wait for the count: the answer to a packet shows that all packets of this server that had
+//! arrived before that packet was sent have been read.
 //!
 //! Only the endpoint's own queue is considered. Packets in a coalesced datagram that another
 //! endpoint of the group has read, but not yet passed on, count as read.
@@ -128,7 +129,8 @@ mod tests {
         assert!(times.last() >= Some(after(512)), "a flood of strays keeps timers from firing");
     }
 
-    /// Makes calls with one packet each way, and counts their outcomes.
+    /// Answers each request with an empty response, and counts the sessions that have opened and
+    /// the outcomes of calls.
     #[derive(Default)]
     struct Ends {
         open: usize,

@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Waker};
 /// Waits for a task started by [`Endpoint::spawn`](crate::endpoint::Endpoint::spawn), and returns
 /// its output.
 ///
-/// The task continues if the handle is dropped. If the task panicked, awaiting it panics with the
-/// same payload.
+/// The task continues if the handle is dropped. If the task panicked, awaiting the handle panics
+/// with the same payload. If the endpoint ends before the task, the handle never becomes ready.
 pub struct JoinHandle<O> {
     join: Rc<JoinState<O>>,
 }
@@ -24,7 +24,7 @@ struct JoinState<O> {
 }
 
 impl<O> JoinHandle<O> {
-    /// Whether the task has ended.
+    /// Whether the task has ended and the handle still holds its output.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.join.output.borrow().is_some()

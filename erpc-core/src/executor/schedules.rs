@@ -35,7 +35,7 @@ struct Wakers {
 }
 
 impl Wakers {
-    /// Starts a thread that increments the counter and then wakes.
+    /// Starts a thread that increments the counter and then uses the waker.
     fn start(&self, waker: &Waker) {
         let (count, waker) = (Arc::clone(&self.count), waker.clone());
         self.threads.borrow_mut().push(thread::spawn(move || {

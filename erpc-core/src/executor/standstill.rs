@@ -7,9 +7,10 @@
 //! message that says how to fix it.
 //!
 //! A future may be polled after a long pause, because its process was stopped or an earlier future
-//! was dropped. Such a future has not waited that long. So the last quarter of the timeout is
-//! measured separately: an alarm wakes the future at its end, and the future panics only if it is
-//! polled then. If it is polled much later, the last quarter begins again.
+//! was dropped. Such a future has not waited for the whole timeout. So the last quarter of the
+//! timeout is measured separately: an alarm wakes the future at the end of that quarter, and the
+//! future panics only if it is polled then. If it is polled more than another quarter later, the
+//! last quarter begins again.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,7 @@ use ::tokio::time::sleep;
 use crate::clock;
 use crate::time::Instant;
 
-/// The last part of the time is `1 / LAST_PART` of the whole.
+/// The last part of the liveness timeout is `1 / LAST_PART` of the whole.
 const LAST_PART: u32 = 4;
 
 /// Ends the waiting of tokio tasks for an endpoint whose loop does not run.

@@ -1,5 +1,5 @@
 //! The timers of an endpoint: a binary heap by deadline. Each timer knows its position in the heap,
-//! so a timer that is no longer needed is removed immediately. Most timeouts end so. Each change
+//! so a timer that is no longer needed is removed immediately, as most timers are. Each change
 //! costs O(log n), reading the next deadline O(1). The loop checks once per turn, with the turn's
 //! time.
 

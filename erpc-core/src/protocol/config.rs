@@ -18,8 +18,9 @@ pub(super) const LEAST_PINGS: u8 = 16;
 
 /// Number of pings per ping interval while a peer does not answer. Losses come in bursts of
 /// packets, and on an idle path the packets are pings: with bursts of 8 packets on average, one
-/// burst in ten takes 18 pings or more, and one in 10,000 takes all 75 that fit before the liveness
-/// timeout. More pings would flood the network when a server with a thousand sessions dies.
+/// burst in ten takes 18 pings or more, and fewer than one in 10,000 takes all that fit before the
+/// default liveness timeout, 71 or more. More pings would flood the network when a server with a
+/// thousand sessions dies.
 const PINGS_PER_INTERVAL: u32 = 32;
 
 /// Allowance per slot for the small buffer that it keeps, in bytes.
@@ -163,8 +164,9 @@ impl EndpointConfig {
 
     /// Largest first packet of a response that a server may send without a request for it, in
     /// payload bytes, at least 1,024. Default: so large that 256 such packets fit into the part of
-    /// the receive queue that is for replies, but at most a datagram. Responses up to this size
-    /// cost one packet; of a larger response the client pulls the rest when it has room.
+    /// the receive queue that is for replies, but at most a datagram and at least 1,024. Responses
+    /// up to this size cost one packet; of a larger response the client pulls the rest when it has
+    /// room.
     #[must_use]
     pub const fn eager(mut self, bytes: u32) -> Self {
         self.eager = Some(bytes);

@@ -365,11 +365,10 @@ impl<R: Route> Core<R> {
     /// timer is due. At most 32 of each; the next call handles the rest.
     ///
     /// `read_until` is at most `now`. The owner has passed in every packet that arrived before
-    /// `read_until`.
-    /// A peer's silence is counted up to `read_until`, because a missing answer may still lie in
-    /// the receive queue. For a call's timeout, a server's silence is counted further if its
-    /// answers prove that later packets of this server were received. Deadlines and rates use
-    /// `now`.
+    /// `read_until`. A peer's silence is counted up to `read_until`, because a missing answer may
+    /// still lie in the receive queue. For a call's timeout, a server's silence is counted further
+    /// if its answers prove that later packets of this server were received. Deadlines and rates
+    /// use `now`.
     #[inline]
     pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, read_until: Instant, tx: &mut X) {
         self.endpoint.read_until = read_until;
@@ -473,11 +472,11 @@ impl<R: Route> Core<R> {
     /// proportion to the calls that wait for a slot. False if there is no such call, or it has
     /// ended already.
     ///
-    /// If a part of its response had arrived, the call ends as
+    /// If its response was announced or had begun to arrive, and is not a failure, the call ends as
     /// [`ResponseLost`](super::CallError::ResponseLost). Otherwise, if all packets of its request
     /// were sent, it ends as [`MaybeExecuted`](super::CallError::MaybeExecuted), else as
     /// [`NotExecuted`](super::CallError::NotExecuted). If a packet was sent and no response has
-    /// arrived, the call's slot and its share of the window stay occupied until the server has
+    /// begun, the call's slot and its share of the window stay occupied until the server has
     /// answered.
     pub fn cancel<X: TxQueue<Route = R>>(
         &mut self,

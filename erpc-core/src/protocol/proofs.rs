@@ -20,7 +20,7 @@ const PART: u32 = 8;
 
 impl Proofs {
     /// Whether one more message of `units` may be sent to a receive queue of `capacity` units.
-    /// Counts it.
+    /// Counts the message if so.
     pub(super) fn admits(&mut self, now: Instant, units: u32, capacity: u32) -> bool {
         if now.nanos_since(self.since) >= PERIOD {
             *self = Self { since: now, taken: 0 };

@@ -141,15 +141,17 @@ protocol_stats! {
     /// Response packets that the endpoint sent again as a server, because a client repeated a
     /// request or a request for response. The client counts the cause.
     repeated_responses,
-    /// Probes of calls that the server has reported as executing: one per call and ping interval.
+    /// Probes of calls that the server has reported as executing: one per call and ping interval,
+    /// and more while the server does not answer.
     inquiries,
     /// Number of times that a session whose calls waited for its rate could send again.
     departures,
     /// Calls that were accepted from the user.
     calls,
-    /// Calls that ended with a response.
+    /// Calls that ended with the server's answer: a response, also one that was given up, or a
+    /// failure.
     responses,
-    /// Calls that ended without a response.
+    /// Calls that ended without an answer of the server.
     failures,
     /// Requests that were handed to a handler.
     requests,

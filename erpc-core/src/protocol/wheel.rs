@@ -8,8 +8,8 @@
 //! errors that depend on the clock.
 //!
 //! Carousel keeps packets in its wheel. Here the wheel keeps sessions, which send when their time
-//! comes. So a wheel's memory is 24 bytes per session plus 1 KB, whatever the rates, and no queue
-//! refers to a msgbuf.
+//! comes. So a wheel's memory is 24 bytes per [`TimerId`] plus 1 KB, whatever the rates, and no
+//! queue refers to a msgbuf.
 
 use crate::mutants::mutant;
 use crate::time::Instant;

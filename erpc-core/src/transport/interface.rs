@@ -224,8 +224,8 @@ pub trait TxQueue {
     /// How peers are addressed.
     type Route: Route;
 
-    /// Stages a packet by copying `bytes`: for lone headers and control messages. At most
-    /// [`MIN_DATAGRAM`] bytes.
+    /// Stages a packet by copying `bytes`, at most [`MIN_DATAGRAM`] bytes. For control messages,
+    /// and for headers that are alone or followed by a short list.
     fn push_bytes(&mut self, route: &Self::Route, bytes: &[u8]);
 
     /// Stages a packet of a message. The queue copies it or holds a reference to the msgbuf

@@ -1,8 +1,8 @@
 //! Parsers and encoders of the wire format in `WIRE.md`: the 24-byte packet header, the trailer,
 //! control messages and extensions.
 //!
-//! All functions are pure. Parsers check sizes first, return a typed error for malformed input from
-//! a peer, and never panic on any input.
+//! All functions are pure. Parsers check sizes first and never panic. Malformed input from a peer
+//! leads to a typed error; a malformed status leads to a status that says so.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

@@ -21,7 +21,8 @@ const WINDOW_GRAIN: u32 = 1024;
 
 impl ReplyInfo {
     /// Packs the server's time in ns and a window in charge units. The time is rounded down. The
-    /// window is rounded down to a multiple of 1,024, but never to 0.
+    /// window is rounded down to a multiple of 1,024; the result is at least 1,024 and at most
+    /// 65,535 x 1,024.
     #[must_use]
     #[inline]
     pub const fn new(processing_nanos: u64, window: u32) -> Self {

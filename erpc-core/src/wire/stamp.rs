@@ -41,8 +41,9 @@ impl Stamp {
         self.0
     }
 
-    /// Nanoseconds from the stamp to `now`, at most [`Self::MAX_TRIP`]; `None` for no stamp and for
-    /// a stamp in the future. A stamp more than 4.3 s old looks like a later one.
+    /// Nanoseconds from the stamp to `now`, at most [`Self::MAX_TRIP`]; `None` for no stamp, for a
+    /// stamp in the future, and for a stamp that is 2.1 to 4.3 s old. A stamp more than 4.3 s old
+    /// looks like one that is a multiple of 4.3 s younger.
     #[must_use]
     #[inline]
     pub const fn nanos_until(self, now: Instant) -> Option<u64> {

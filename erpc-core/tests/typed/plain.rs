@@ -92,7 +92,7 @@ impl<T: Transport> Client<T> {
         self.rpc.context().cancel(self.session, token, Cause::Cancelled)
     }
 
-    /// Closes the session.
+    /// Shuts the client down, which closes its session.
     pub(crate) fn leave(&mut self) {
         self.rpc.shutdown();
     }

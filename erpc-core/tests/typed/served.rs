@@ -18,7 +18,7 @@ use erpc_core::transport::mem::MemHub;
 use crate::support::{Background, Gate, Number, number};
 use crate::test_bed::TestBed;
 
-/// Returns the remaining time in us, 0 if there is no deadline.
+/// Returns the remaining time in us, 0 if there is no deadline, and the request's ballast.
 const LEFT: Method<Number, Number> = Method::new("test.Served/Left");
 /// Like `LEFT`, on a worker, after the gate has opened.
 const GATED: Method<Number, Number> = Method::new("test.Served/Gated");

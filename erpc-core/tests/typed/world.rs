@@ -161,7 +161,7 @@ impl World {
         drop(self.servers.borrow_mut()[index].take());
     }
 
-    /// Number of sessions that the server has accepted.
+    /// Number of sessions that clients have with the server now.
     pub(crate) fn sessions(&self, index: usize) -> usize {
         let servers = self.servers.borrow();
         servers[index].as_ref().unwrap().stats().unwrap().server_sessions

@@ -37,9 +37,9 @@ const KNOWN: usize = 2;
 /// The server sends it only for the whole id of a live session.
 const MOVED_BYTES: usize = HEADER_LEN + 8 + TRAILER_LEN;
 
-/// Pauses in ns: almost none, less than a tick of the timing wheel, a few ticks, a retransmission
-/// timeout, a fraction of the ping interval, slightly more than the ping interval, slightly more
-/// than the liveness timeout, an hour.
+/// Pauses in ns: almost none, less than a tick of the timing wheel, a few ticks, more than the
+/// minimum retransmission timeout (5 ms), a tenth of the ping interval (1 s), more than a server's
+/// ping interval (1.5 s), more than the liveness timeout (3 s), an hour.
 const PAUSES: [u64; 8] =
     [1, 1_000, 100_000, 6_000_000, 100_000_000, 1_600_000_000, 4_000_000_000, 3_600_000_000_000];
 
@@ -56,7 +56,7 @@ pub(super) trait Side: Sized {
     const STRIDE: u32;
     /// The most packets of a whole message that arrive in one turn.
     const AT_ONCE: usize;
-    /// Other source addresses besides the address of the session.
+    /// Source addresses from which a packet may come instead of the session's address.
     const SENDERS: &'static [SimRoute];
     /// The most packets that the endpoint sends in answer to one packet.
     const ANSWERS: usize;

@@ -134,7 +134,8 @@ pub fn extension(data: &[u8]) {
 /// as several well-known message types, of which `Value` is recursive.
 ///
 /// # Panics
-/// Panics if the decoded message does not survive encoding.
+/// Panics if a decoded message does not survive encoding, or if reading a `Timestamp` field by
+/// field gives another result than decoding it.
 pub fn message(data: &[u8]) {
     survives::<prost_types::Value>(data);
     survives::<prost_types::Timestamp>(data);

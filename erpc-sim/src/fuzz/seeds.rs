@@ -20,7 +20,8 @@ pub struct Seed {
     pub bytes: Vec<u8>,
 }
 
-/// The seeds of all targets. The files in `erpc-sim/fuzz/corpus` start with these.
+/// The seeds of all targets. `erpc-sim/fuzz/corpus` contains these, and inputs that fuzzing has
+/// added.
 #[must_use]
 pub fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();

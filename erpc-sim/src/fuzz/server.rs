@@ -294,7 +294,7 @@ impl Harness<HostileServers> {
         }
     }
 
-    /// The user cancels the call that it made `ago` calls ago.
+    /// The user cancels the `ago`-th newest of its calls; 1 is the newest.
     fn cancel(&mut self, session: usize, ago: usize) {
         let Some(id) = self.side.ids.get(session).copied() else { return };
         let Some(token) = self.side.ended.len().checked_sub(ago) else { return };

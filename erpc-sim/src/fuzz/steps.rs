@@ -32,7 +32,7 @@ pub(super) mod server {
     /// The slot selects the kind of call: slot 1 makes a call with an extension, slots 2 and 3 make
     /// calls with an extension and a deadline.
     pub(in crate::fuzz) const CALL: u8 = 10;
-    /// Slot 0 disconnects a session. Slot n cancels the call that was made n calls ago.
+    /// Slot 0 disconnects a session. Slot n cancels the n-th newest call; 1 is the newest.
     pub(in crate::fuzz) const LEAVE: u8 = 11;
     pub(in crate::fuzz) const HANDSHAKE: u8 = 13;
     pub(in crate::fuzz) const CONNECT: u8 = 14;

@@ -2,8 +2,8 @@
 //!
 //! Attackers and fuzz targets speak the protocol without an endpoint, and build their packets here.
 //! (Unit tests of `erpc-core` cannot use this module: this crate depends on another copy of their
-//! types.) Only [`seal`] knows the integrity check that a receiver applies before it reads a
-//! packet.
+//! types.) [`seal`] makes any bytes pass the integrity check that a receiver applies before it
+//! reads a packet.
 
 use erpc_core::transport::MIN_DATAGRAM;
 use erpc_core::wire::checksum::{self, TRAILER_LEN, overhead};
@@ -48,7 +48,8 @@ pub struct Craft {
 }
 
 impl Craft {
-    /// A packet of `kind` for a session with these terms. All other fields are zero.
+    /// A packet of `kind` for a session with these terms, which determine `trailer` and `large`.
+    /// All other fields are zero.
     #[must_use]
     pub const fn new(connection: ConnectionId, kind: Kind, terms: &Parameters) -> Self {
         let trailer = terms.integrity;

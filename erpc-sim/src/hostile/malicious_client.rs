@@ -21,7 +21,7 @@ pub enum ClientAttack {
     /// Packets from the middle of requests that have only begun. Each leaves a gap.
     Gaps,
     /// One large request, then endless requests for its response, each for as many packets as the
-    /// session has credits.
+    /// session has credits, at most 39.
     PullStorm,
     /// One request per slot, then endless copies of its packets. If a request has several packets,
     /// half of the later packets are requests for one packet of the response instead.
@@ -41,7 +41,7 @@ pub enum ClientAttack {
     /// Complete requests, incomplete requests, cancellations of these, and cancellations of
     /// requests that have not arrived, in random order.
     Cancels,
-    /// Credit returns, responses and `Accepted`s, which only servers may send.
+    /// Credit returns, responses, failures and `Accepted`s, which only servers may send.
     ServersWords,
     /// Keeps the first `keep` sessions open. Closes the other sessions and opens them again with
     /// their old cookies, as often as the pace allows.
@@ -210,8 +210,8 @@ impl MaliciousClient {
     }
 }
 
-/// One function for each [`ClientAttack`] with data packets. Returns the header and the length of
-/// the body in bytes.
+/// One function for each [`ClientAttack`] with data packets. Each such function returns the header
+/// and the length of the body in bytes.
 impl OpenSession {
     fn payload(&self) -> u32 {
         craft::payload(&self.terms)

@@ -2,7 +2,7 @@
 //!
 //! | attacker | abilities | attacks |
 //! |---|---|---|
-//! | [`Spoofer`] | sends anything from any address, but sees no answers | floods of `Hello`s and forged `Open`s, guesses at connection ids, resets |
+//! | [`Spoofer`] | sends anything from any address, but sees no answers | floods of `Hello`s and forged `Open`s, guesses at connection ids, resets, reflections |
 //! | [`MaliciousClient`] | a correct handshake, then any packet | more packets than credits, endless pulls, leaps of request numbers, false declared sizes, endless sessions |
 //! | [`MaliciousServer`] | accepts a client's session, then sends any packet | forged credit returns and windows, unsolicited replies |
 //!

@@ -190,7 +190,7 @@ impl Lab {
     }
 
     /// When an endpoint made the oldest of its calls in progress, since the beginning of the run. 0
-    /// if the endpoint makes no calls.
+    /// if the endpoint makes no calls or has not begun to.
     #[must_use]
     pub fn begun_first(&self, index: usize) -> Duration {
         self.endpoints[index].caller.begun_first().map_or(Duration::ZERO, |begun| begun - START)

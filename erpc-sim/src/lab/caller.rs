@@ -16,7 +16,8 @@ type Cx<'a> = Context<'a, SimTransport>;
 /// Which session a call goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spread {
-    /// Each call in progress has a fixed session; all sessions have the same number of calls.
+    /// Each call in progress has a fixed session. The numbers of calls of two sessions differ by at
+    /// most 1.
     Even,
     /// Each call goes to a random session.
     Random,

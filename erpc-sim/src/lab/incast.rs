@@ -88,7 +88,8 @@ pub struct IncastReport {
     pub gbps: f64,
     /// The part of the receiver's cable that is available for messages, in Gb/s.
     pub achievable_gbps: f64,
-    /// Round trips of packets to the receiver, or of its requests for response.
+    /// Round trips of packets to the receiver, or of its requests for response; with `background`,
+    /// also those of the background calls.
     pub rtts: Samples,
     /// Jain's index of the senders' shares.
     pub jain: f64,

@@ -14,7 +14,7 @@ pub struct Loss {
     pub rate: f64,
     /// Bytes of a request; the response has 32.
     pub request: usize,
-    /// Calls in progress, eight per session.
+    /// Calls in progress, at most eight per session.
     pub outstanding: usize,
     /// Congestion control of both endpoints.
     pub control: CongestionControl,

@@ -3,7 +3,8 @@
 //! The [world](crate::world) tests whether the protocol is correct under all kinds of faults. An
 //! experiment here injects only the faults that it is about, and measures. The real endpoints run
 //! over the same simulated network. Their users keep a number of calls in progress, and a [`Meter`]
-//! observes the hosts' cables. As in the world, a seed reproduces its run.
+//! observes the hosts' cables. As in the world, a seed reproduces its run. "The thesis" in this
+//! module is Kalia's (CMU-CS-19-126), whose experiments some of these repeat.
 //!
 //! ```text
 //!   Setting    network, interfaces, endpoints' settings, loss          setting.rs

@@ -22,7 +22,7 @@ const TRIPS: u32 = 100;
 /// Round trips that a joining client has to reach its share. Then the share is measured over as
 /// many further round trips.
 const JOIN_TRIPS: u32 = 50;
-/// Samples of the queue per round trip.
+/// Samples of the queue per round trip of the farthest client through empty queues.
 const LOOKS: u32 = 10;
 /// Interval between stalls of hosts, if there are any.
 const ABSENCE_EVERY: Duration = Duration::from_millis(50);
@@ -74,7 +74,8 @@ pub struct PathsReport {
     pub jain: f64,
     /// Goodput by client, in Gb/s.
     pub shares: Vec<f64>,
-    /// Queueing delay at the server's cable, sampled ten times per round trip.
+    /// Queueing delay at the server's cable, in ns, sampled ten times per round trip of the
+    /// farthest client through empty queues.
     pub queue: Samples,
     /// Counters since the beginning of the run.
     pub counts: Counts,
@@ -174,8 +175,8 @@ pub fn run(paths: &Paths) -> PathsReport {
 }
 
 /// Lets the last client join after the others have shared the link for 200 round trips. Returns its
-/// goodput as a fraction of its fair share, measured in 50 round trips that begin 50 round trips
-/// after it joins.
+/// goodput as a fraction of its fair share, measured in 50 round trips that begin at least 50 round
+/// trips after it joins.
 #[must_use]
 pub fn join(paths: &Paths) -> f64 {
     let setting = paths.setting();

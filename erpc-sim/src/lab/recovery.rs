@@ -10,7 +10,8 @@ use crate::SimRoute;
 
 /// Packets per large message in this experiment.
 pub const PACKETS: u32 = 5;
-/// The clock advances in steps of this length until all calls of a round are answered.
+/// The clock advances in steps of this length until all calls are answered that were in progress
+/// when a round's packets were lost.
 const STEP: Duration = Duration::from_micros(10);
 /// Time between two losses: from `REST` to almost twice as long. Meanwhile the client measures
 /// round trips again. The time differs from round to round, so that losses do not synchronise with
@@ -64,9 +65,9 @@ impl Lost {
     }
 }
 
-/// Measures the slowest of the calls that were in progress when packets were lost; one sample per
-/// round. The network is two hosts on a cable of 100 Gb/s with a round trip of 5 us. The client
-/// keeps `outstanding` calls in flight.
+/// Loses packets once per round, and waits until all calls that were in progress then have ended.
+/// The latency of the round's slowest call is one sample. The network is two hosts on a cable of
+/// 100 Gb/s with a round trip of 5 us. The client keeps `outstanding` calls in flight.
 ///
 /// # Panics
 /// If a loss is not repaired within a second.

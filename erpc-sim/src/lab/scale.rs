@@ -10,7 +10,7 @@ use crate::{Random, SimRoute};
 
 /// Racks, and hosts per rack: the thesis' CX4 cluster, whose racks have 14 to 27 hosts.
 const RACKS: (u32, u32) = (5, 20);
-/// Host cables per cable to the spine.
+/// The rate of all host cables of a rack, divided by the rate of the rack's cable to the spine.
 const OVERSUBSCRIPTION: u32 = 2;
 /// A call within a rack takes 3.7 us, including the hosts' time, as in table 6.1.
 const CABLE: Link = Link { rate_mbps: 25_000, delay_nanos: 750 };
@@ -33,7 +33,7 @@ pub struct Scale {
     pub control: CongestionControl,
     /// Floor of the RTO; `None` for the lab's default. The thesis' RTO is 5 ms.
     pub min_rto: Option<Duration>,
-    /// Time of a turn of a loop, and of each packet in it, in ns.
+    /// Time of a turn of a loop, and of each packet received in it, in ns.
     pub turn_nanos: (u64, u64),
     /// Warm-up after all sessions are open.
     pub warm_up: Duration,
@@ -64,7 +64,7 @@ impl Scale {
 /// Results of the experiment.
 #[derive(Debug)]
 pub struct ScaleReport {
-    /// Latencies of all calls.
+    /// Latencies of the calls that ended in the measured time.
     pub latencies: Samples,
     /// Calls per second and node.
     pub calls_per_second: f64,

@@ -34,8 +34,8 @@ pub struct Setting {
     pub config: EndpointConfig,
     /// The fraction of packets that is lost on arrival, independently at random, 0 to 1.
     pub loss: f64,
-    /// Time of a turn of a loop, and of each packet in it, in ns. By default 20 and 0, so that the
-    /// network dominates.
+    /// Time of a turn of a loop, and of each packet received in it, in ns. By default 20 and 0, so
+    /// that the network dominates.
     pub turn_nanos: (u64, u64),
     /// The longest delay until a sleeping loop notices a packet, in ns. Once in fifty times the
     /// delay is up to this value, otherwise up to a tenth of it. By default 0, as for loops that

@@ -10,8 +10,9 @@
 //! (`port.rs`). Arrivals over one cable are in order, so the event queue has one entry per cable
 //! end, whatever the number of packets (`tournament.rs`).
 //!
-//! The network loses packets only where queues are full. The sender and the receiver apply other
-//! faults before a packet enters the network and after it has left.
+//! The network loses a packet only if a queue or buffer is full or the destination does not exist.
+//! The sender and the receiver apply other faults before a packet enters the network and after it
+//! has left.
 
 mod network;
 mod port;

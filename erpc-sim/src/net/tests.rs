@@ -265,7 +265,7 @@ fn oversubscription_makes_the_uplink_the_bottleneck() {
     }
 }
 
-/// Packets are sent at 0, 800 and 1,600 ns.
+/// Three packets join at 0 ns. The cable would begin to send them at 0, 800 and 1,600 ns.
 fn three_with_a_stop_at(stop: u64) -> Network {
     let mut network = Network::new(&Topology::pair(TEN_GIGABIT));
     (1..=3).for_each(|label| send(&mut network, 0, 0, 1, label));

@@ -14,7 +14,7 @@ const MAX_DELAY_NANOS: u64 = 1 << 55;
 pub struct Link {
     /// Megabits per second, 1 to 10^12.
     pub rate_mbps: u64,
-    /// Time from sending the last bit to its arrival, in ns. At most a year.
+    /// Time from sending the last bit to its arrival, in ns. At most 2^55 ns, 417 days.
     pub delay_nanos: u64,
 }
 

@@ -44,7 +44,8 @@ pub(super) struct Call {
     pub(super) deadline: Option<Instant>,
     /// Its caller has cancelled it.
     pub(super) cancelled: bool,
-    /// It ended early: cancelled, or past its deadline.
+    /// It ended because it was cancelled or its deadline had passed, with an error other than
+    /// `ResponseLost`: not even a part of a response had arrived.
     pub(super) ended_early: bool,
 }
 

@@ -145,8 +145,9 @@ impl Oracle {
         }
     }
 
-    /// Calls of endpoint `of` that were in flight when they were cancelled or passed their
-    /// deadline.
+    /// Number of calls of endpoint `of` that were in flight when they were cancelled or passed
+    /// their deadline. A call whose response had begun to arrive does not count, unless the
+    /// response was a failure.
     pub(crate) fn ended_early(&self, of: usize) -> u64 {
         let calls = self.calls.iter().filter(|call| {
             call.ended_early && call.sent > 0 && self.sessions[call.session as usize].of == of

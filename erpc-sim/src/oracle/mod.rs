@@ -68,14 +68,16 @@ struct SessionRecord {
     asked_at: Instant,
     /// When the session was established.
     opened_at: Option<Instant>,
-    /// When the session was established, or when a call of the session was last answered.
+    /// When the user asked for the session, later when the session was established, then when a
+    /// call of the session was last answered.
     heard_at: Instant,
 }
 
 /// Tracks all calls, sessions and streams of a run.
 pub struct Oracle {
     seed: u64,
-    /// Packets arrive undamaged, so the oracle may compare contents.
+    /// Packets arrive undamaged, or checksums detect the damage, so the oracle may compare
+    /// contents.
     is_trusted: bool,
     /// No feature of the plan ends sessions early.
     spares_sessions: bool,
@@ -97,7 +99,7 @@ pub struct Oracle {
     routes: Vec<SimRoute>,
     /// The endpoint that acts now.
     acting: Option<usize>,
-    /// Print the events of streams.
+    /// Print the events of sessions, calls and streams.
     prints: bool,
     now: Instant,
     calls: Vec<Call>,

@@ -31,6 +31,6 @@ pub struct HandlerEvents {
     pub allocations_refused: u64,
     /// Calls that had an extension.
     pub extended: u64,
-    /// Calls whose deadline passed.
+    /// Calls and streams that ended because their deadline had passed.
     pub late: u64,
 }

@@ -12,7 +12,7 @@ use crate::oracle::{Asked, Oracle};
 use crate::pattern;
 use crate::plan::Handlers;
 
-/// An answer that is given later.
+/// The answer to a request, which the handler gives immediately or later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     /// The call's number at the oracle.

@@ -110,7 +110,7 @@ pub(crate) struct Party {
     pub(crate) cancelled: u64,
     /// Closed sessions are opened again.
     persists: bool,
-    /// A session was replaced in this turn.
+    /// A session has closed in this turn, and another one replaces it, now or in the next round.
     pub(crate) begins_anew: bool,
     /// Calls made in this turn.
     handed_over: u32,
@@ -238,13 +238,13 @@ impl Party {
         }
     }
 
-    /// Ends new calls and new sessions.
+    /// Stops the user: from now on, the user makes no calls, and begins no streams and sessions.
     pub(crate) fn retire(&mut self) {
         (self.persists, self.owed) = (false, 0);
         self.streams.retire();
     }
 
-    /// Allocates all free memory.
+    /// Allocates all free memory of both pools, except for pieces of less than 64 bytes.
     pub(crate) fn take_hoard(&mut self, cx: &mut Cx<'_>) {
         let mut size = 1 << 20;
         while size >= 64 {

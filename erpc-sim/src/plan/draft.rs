@@ -148,7 +148,8 @@ impl<'a> Draft<'a> {
         has.then(|| self.root.fork(purpose::FIRST_FEATURE + feature as u64))
     }
 
-    /// Adds a congestion controller, and perhaps disables bypasses, if the plan has pacing.
+    /// Adds a congestion controller and perhaps a link rate, and perhaps disables bypasses, if the
+    /// plan has pacing.
     fn paced(&self, config: EndpointConfig, random: &mut Random) -> EndpointConfig {
         let timely = TimelyConfig::new().min_rate(SLOWEST_PACE);
         let swift = CongestionControl::Swift(SwiftConfig::new().min_rate(SLOWEST_PACE));

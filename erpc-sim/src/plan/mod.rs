@@ -1,8 +1,7 @@
 //! The plan of a run, drawn from the seed before the run begins.
 //!
 //! Every feature has a random source of its own, so that removing a feature does not change the
-//! others.
-//! Shrinking depends on this.
+//! others. Shrinking depends on this.
 
 mod draft;
 mod events;
@@ -55,7 +54,7 @@ pub struct Plan {
     pub sizes: Sizes,
     /// The most calls that one endpoint has under way, over all sessions.
     pub outstanding: u32,
-    /// The cost of an endpoint's turn, and of each packet in it, in ns.
+    /// The cost of an endpoint's turn, and of each packet received in it, in ns.
     pub turn_nanos: (u64, u64),
     /// Print every packet when it is sent, lost and delivered, and the events.
     pub prints: bool,
@@ -130,7 +129,7 @@ pub struct Handlers {
     /// The least execution time of each shared method, in ns; the most is twice that. 0 for methods
     /// that are not slow.
     pub slow_methods: [u64; MOST_METHODS],
-    /// Percentage of requests that are answered late.
+    /// Percentage of requests to methods that are not slow that are answered late.
     pub slow_percent: u32,
     /// The longest delay of a late answer that is not stuck, in ns.
     pub slowest_nanos: u64,
@@ -139,7 +138,7 @@ pub struct Handlers {
     pub stuck_percent: u32,
     /// The longest delay of a stuck answer, in ns.
     pub stuck_nanos: u64,
-    /// Percentage of requests that make the handler panic.
+    /// Percentage of requests to methods that are not slow that make the handler panic.
     pub panic_percent: u32,
 }
 

@@ -33,7 +33,8 @@ const DATAGRAM: usize = 1_472;
 const LONGEST: u32 = 400;
 /// Capacity of a receive queue in packets, more than the credits of all sessions.
 const QUEUED: u32 = 16_384;
-/// The initial credits of near sessions, and the most credits of the far one.
+/// The first credits of near sessions, and the most credits that the far client allows. The server
+/// allows at most 256 or 1,024.
 const NEAR_CREDITS: u16 = 32;
 const FAR_CREDITS: u16 = 1_024;
 /// Calls that a client has under way.
@@ -41,7 +42,7 @@ const OUTSTANDING: u32 = 4;
 /// The far client's calls: long calls, then short calls, then long calls again. The short calls
 /// take enough round trips for the session to lose all credits beyond the first ones.
 const TURNS: Turns = Turns { long: 6, short: 120 };
-/// The calls of a near client, all of them long.
+/// The calls of a near client and of the lossy client, all of them long.
 const NEAR_CALLS: u32 = 3;
 /// The start times of rounds, in ns: after the handshakes, and after the previous rounds.
 const NEAR_ROUND: u64 = SECOND + 50 * MS;

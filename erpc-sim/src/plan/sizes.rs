@@ -9,7 +9,8 @@ pub struct Sizes {
     pub packet: u32,
     /// The longest message, in bytes.
     pub longest: u32,
-    /// Percentage of messages that fit one packet.
+    /// Percentage of messages whose lengths are drawn from those that fit one packet. Other
+    /// messages may fit one packet by chance.
     pub short_percent: u32,
     /// Long and short calls alternate, if set.
     pub turns: Option<Turns>,

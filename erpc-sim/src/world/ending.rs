@@ -175,8 +175,9 @@ impl World<'_> {
             let stats = rpc.stats().protocol;
             let answered = stats.cancelled + stats.late_responses;
             let early = self.oracle.ended_early(index);
-            // A failure that is announced but not pulled yet ends a call early, and counts as
-            // answered.
+            // If handlers panic, a call may end early while its client pulls the failure. The call
+            // is in `early`. But its slot is free without another answer, so it is not in
+            // `answered`.
             let fails = self.plan.features.has(Feature::Panics);
             let (sent, perhaps) = node.party.streams_ended_early();
             if answered > early + sent + perhaps || answered < early + sent && !fails {

@@ -30,8 +30,9 @@ pub(super) struct FirstTimeouts {
     follows: bool,
     /// The key is the client, and its id of the session.
     handshakes: BTreeMap<(SimRoute, u64), Handshake>,
-    /// The key is the client and the server. True if the client has received more than `Opened`, or
-    /// sent anything but requests of one packet.
+    /// The key is the client and the server. True if the client has received more than `Challenge`
+    /// and `Opened`, has sent more than `Hello`, `Open` and requests of one packet, or has had its
+    /// first timeout.
     heard: BTreeMap<(SimRoute, SimRoute), bool>,
 }
 

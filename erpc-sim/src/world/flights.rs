@@ -15,7 +15,7 @@ const PAUSE: u64 = MAX_RTO / 2;
 /// The most response packets that one request for response may ask for.
 const MOST_PULLED: u32 = 64;
 
-/// A client's session with a server: the client, the server, and the server's id.
+/// A client's session with a server: the client, the server, and the server's id of the session.
 type Session = (SimRoute, SimRoute, u64);
 
 /// The packets that a session has sent since it was idle.

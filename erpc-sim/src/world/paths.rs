@@ -1,9 +1,9 @@
 //! Checks that sessions use their paths, and no more, in runs without faults.
 //!
 //! The packets sent and received tell how many packets each session has in flight, and how many
-//! answers arrive in one base RTT (a round trip without queues). Beyond the first credits, a
-//! session has at most about twice as many packets in flight. Sessions that share a link keep its
-//! queue short.
+//! answers arrive in one base RTT (a round trip without queues). A session may have its first
+//! credits in flight, or about twice as many packets as there were recent answers per base RTT.
+//! Sessions that share a link keep its queue short.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,8 +27,9 @@ const LONG_PATH: u64 = 1_000_000;
 /// the recent answers per base RTT.
 const BURST_PART: u64 = 16;
 const BURST_PERCENT: u32 = 40;
-/// A session with more to send may use less than 1/`USED_PART` of the path's capacity for at most
-/// this number of round trips.
+/// A session that has more to send, and a path of at least `LONG_PATH` for itself, may use less
+/// than 1/`USED_PART` of the path's capacity (or of its most credits) for at most this number of
+/// round trips.
 const HUNGRY: u32 = 24;
 const USED_PART: u64 = 4;
 /// Bytes on the cable per datagram besides the datagram, and the time that hosts add to a round
@@ -41,7 +42,7 @@ const HOSTS: u64 = 20_000;
 const QUEUE_PART: u64 = 3;
 const LEAST_SAMPLES: u64 = 1_500;
 
-/// A client's session with a server: the client, the server, and the server's id.
+/// A client's session with a server: the client, the server, and the server's id of the session.
 type Session = (SimRoute, SimRoute, u64);
 
 /// A request and its response, in packets.
@@ -50,7 +51,8 @@ struct Exchange {
     /// Request packets that were sent, and that were answered.
     sent: u32,
     answered: u32,
-    /// Response packets: the total (0 before any arrived), those asked for, and those received.
+    /// Response packets: the total (0 before any arrived), those asked for or sent without a pull,
+    /// and those received after the first packet or the announcement.
     response: u32,
     asked: u32,
     came: u32,

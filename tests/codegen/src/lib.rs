@@ -39,7 +39,7 @@ pub mod modes {
     include!("../../../erpc-build/tests/golden/modes/modes.v1.rs");
 }
 
-/// `streams.v1`: streams of both kinds of messages.
+/// `streams.v1`: streams of protocol-buffer messages and of fixed layouts.
 pub mod streams {
     include!("../../../erpc-build/tests/golden/streams/streams.v1.rs");
 }

@@ -4,8 +4,8 @@
 //! acted.
 //!
 //! The tests create the namespaces, which needs root and iproute2. Without them, the tests print
-//! the reason and are skipped; if `CI_FULL` is 1, they fail instead. They change
-//! nothing outside of their namespaces.
+//! the reason and are skipped; if `CI_FULL` is 1, they fail instead. They change nothing outside of
+//! their namespaces.
 //!
 //! Each test runs in three processes: the test itself, its server and its client. The latter two
 //! have their role in the variable `ERPC_NAMESPACE_ROLE`.

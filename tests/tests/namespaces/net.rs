@@ -27,6 +27,8 @@ pub(crate) struct Net {
 }
 
 impl Net {
+    /// Creates the namespaces and the cable, and sets the addresses.
+    ///
     /// # Errors
     /// The reason why the machine cannot create the namespaces or the cable.
     pub(crate) fn new() -> Result<Self, String> {

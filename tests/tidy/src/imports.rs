@@ -115,7 +115,8 @@ struct Visitor<'a> {
 impl Visitor<'_> {
     fn resolve(&self, path: &[String]) -> Vec<Target> {
         let found = self.tree.resolve_within(self.id, &self.blocks, path);
-        // An item hides the module of the same name: `use join::join`.
+        // After `use join::join`, the name `join` may mean the module or the item in it. Here it
+        // means the item.
         if found.iter().any(|target| matches!(target, Target::Item { .. })) {
             return found
                 .into_iter()

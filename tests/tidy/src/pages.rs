@@ -20,7 +20,7 @@ use std::{fs, io};
 /// Extensions of the files that pages name without a folder.
 const EXTENSIONS: [&str; 8] = ["rs", "md", "proto", "toml", "txt", "svg", "stderr", "yml"];
 
-/// Names of other programs that pages use and code does not.
+/// Variables and options of other programs, which pages name and code does not.
 const FOREIGN: [&str; 3] = ["RUST_BACKTRACE", "--tool", "--callgrind-out-file"];
 
 /// The files of a repository, and the names that pages may use.

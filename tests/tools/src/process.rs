@@ -22,7 +22,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Longest wait for a line, and for the end of the output.
+    /// Longest wait of [`Process::line`] and of [`Process::finish`].
     const OUTPUT_TIMEOUT: Duration = secs(20);
 
     /// Starts `program`, for example a binary of the test's package: `env!("CARGO_BIN_EXE_..")`.
@@ -65,7 +65,7 @@ impl Process {
         }
     }
 
-    /// Waits for the next line, which starts with `word`, and returns the rest of it.
+    /// Waits for the next line, which must start with `word`, and returns the rest of the line.
     ///
     /// # Panics
     /// As [`Process::line`], or if the line starts with another word.

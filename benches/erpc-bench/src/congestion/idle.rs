@@ -1,8 +1,9 @@
 //! `idle`: the latency of the first call after a silence.
 //!
 //! The benchmark compares this latency with that of calls while the session is busy, and with the
-//! first round trip of a bare packet after the same silence. The bare packet uses no protocol:
-//! during a silence, caches, page tables and the kernel's send path go cold in any case.
+//! first round trip of a bare packet after the same silence. The bare packet uses no protocol, so
+//! its round trip shows what a silence costs in any case: caches, page tables and the kernel's send
+//! path go cold.
 
 use std::time::{Duration, Instant};
 
@@ -105,8 +106,8 @@ fn measure<T: Transport>(
     Ok(())
 }
 
-/// Waits until the silence is over. Calls `turns`, which runs the loops once, repeatedly, unless
-/// `--away` stops the loops.
+/// Waits until the silence is over. Calls `turns` repeatedly, unless `--away` stops the loops.
+/// `turns` runs both loops once, or polls both bare transports.
 fn wait(args: &IdleArgs, mut turns: impl FnMut()) {
     let until = Instant::now() + Duration::from_secs_f64(args.secs);
     while Instant::now() < until {

@@ -94,7 +94,7 @@ pub(crate) fn incast(args: &IncastArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a line per interval of this length: means of the queue and of the rates.
+/// Prints a line per interval of length `every`: means of the queue and of the rates.
 fn trace(args: &IncastArgs, report: &IncastReport, every: Duration) {
     // An interval includes its last point in time, because the run's last sample is taken then.
     let slice = |at: Duration| at.as_nanos().saturating_sub(1) / every.as_nanos();

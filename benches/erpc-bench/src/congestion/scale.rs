@@ -11,7 +11,7 @@ use crate::report::Line;
 
 #[derive(Args)]
 pub(crate) struct ScaleArgs {
-    /// Threads per node, each with a session to every other
+    /// Threads per node, each with a session to every other thread of the cluster
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=14))]
     threads: u16,
     /// Calls in progress per thread

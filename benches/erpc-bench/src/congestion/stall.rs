@@ -2,8 +2,8 @@
 //!
 //! One thread runs the loops of both ends and never sleeps. Its CPU time is therefore the elapsed
 //! time without other processes' use of its core, and rates are per second of CPU time. Throughput
-//! is counted in packets received in order: too few calls of megabytes end within milliseconds to
-//! measure a rate.
+//! is counted in packets that the server received and did not drop: too few calls of megabytes end
+//! within milliseconds to measure a rate.
 //!
 //! Caches go cold during any stall. For comparison, the benchmark also copies messages of the same
 //! sizes without a protocol, before and after a silence of the same length.
@@ -68,7 +68,7 @@ pub(crate) struct StallArgs {
 const BEFORE: Duration = Duration::from_millis(50);
 /// Time after the stall.
 const AFTER: Duration = Duration::from_millis(100);
-/// The period after the stall in which the transferred bytes are compared.
+/// Length of the period after the stall whose throughput is compared with that before the stall.
 const SOON: Duration = Duration::from_millis(10);
 /// The session has recovered when it reaches this fraction of its old throughput during [`SLICE`].
 const BACK: f64 = 0.9;
@@ -100,8 +100,9 @@ impl Reading {
     }
 }
 
-/// Packets per second, from `from` after the first reading, for `time` or until the last reading;
-/// `None` without two readings in this period.
+/// Packets per second between two readings. The earlier one is the first at `from` or later, the
+/// later one is the first at `from + time` or later, or else the last of all. Both times count from
+/// the first reading. `None` if these are not two different readings.
 fn rate(readings: &[Reading], from: Duration, time: Duration) -> Option<f64> {
     let after = |time| readings.partition_point(|reading| reading.at - readings[0].at < time);
     let (first, last) = (after(from), after(from + time).min(readings.len().checked_sub(1)?));
@@ -228,7 +229,7 @@ struct Copies {
 }
 
 impl Copies {
-    /// Bytes copied at a time: the payload of a burst of 32 packets.
+    /// Bytes copied at a time: the payload of a burst of 32 packets of the memory transport.
     const RUN: usize = 128 << 10;
 
     fn new(args: &StallArgs) -> Self {

@@ -67,7 +67,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// The median of a field over all rows that `wanted` accepts; `None` if there are none.
+/// The median of a field over all rows that `wanted` accepts and that have a number in the field;
+/// `None` if there are none.
 fn median_of<'a>(rows: &'a [Row], field: &str, wanted: impl Fn(&Row) -> bool + 'a) -> Option<f64> {
     median(rows.iter().filter(|row| wanted(row)).filter_map(|row| row.number(field)).collect())
 }
@@ -291,8 +292,8 @@ fn incast_queue(rows: &[Row]) -> Chart {
     }
 }
 
-/// A panel per rate of the link. Each has a line per congestion control, and one for Swift if the
-/// endpoints do not know the rate.
+/// A panel per rate of the link. Each has up to three lines: for Swift, for Swift if the endpoints
+/// do not know the rate, and for Timely.
 fn paths(rows: &[Row], flows: f64, field: &str) -> Vec<Panel> {
     let lines = [
         ("Swift", "swift", 0.0, 0),

@@ -46,7 +46,7 @@ pub(super) struct Bar {
     pub(super) upper: Option<f64>,
 }
 
-/// Rows under a heading, which may be empty.
+/// Rows under a heading. If the title is empty, no heading is drawn.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) title: String,
@@ -83,7 +83,7 @@ const NUMBERS: f64 = 120.0;
 /// Lines with more points have no markers.
 const MAX_MARKERS: usize = 30;
 
-/// Colors on a light and on a dark background. Neighbors differ in lightness, too.
+/// Colors of the styles, on a light and on a dark background.
 const COLORS: [(&str, &str); 6] = [
     ("#0550ae", "#58a6ff"),
     ("#bc4c00", "#f0883e"),
@@ -94,7 +94,7 @@ const COLORS: [(&str, &str); 6] = [
 ];
 
 impl Chart {
-    /// The text of the picture. `name` is the name that `erpc-bench figures` knows it by.
+    /// The text of the picture. `name` is the argument of `erpc-bench figures` that draws it.
     pub(super) fn svg(&self, name: &str) -> String {
         let mut svg = Svg(String::new());
         svg.text((MARGIN, 28.0), "h", "start", self.title);
@@ -140,7 +140,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A coordinate with one decimal.
+/// A coordinate, rounded to one decimal.
 fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
@@ -235,8 +235,8 @@ impl Axis {
 }
 
 /// A number for people. Below 100 it has about three significant digits, without trailing zeros;
-/// from 100 on it is rounded to a whole number, with a comma between thousands. From 0.01 down it
-/// is a power of ten, or in scientific notation.
+/// from 100 on it is rounded to a whole number, with a comma between thousands. At 0.01 and below,
+/// except for 0, it is a power of ten or in scientific notation. The sign does not matter.
 pub(super) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
@@ -331,7 +331,8 @@ impl Frame {
     }
 }
 
-/// Draws panels, two in a row, under a legend. Returns the height of the picture.
+/// Draws panels under a legend: one panel over the full width, several in rows of two. Returns the
+/// height of the picture.
 fn lines(svg: &mut Svg, top: f64, (x, y): (&Axis, &Axis), panels: &[Panel]) -> f64 {
     let mut named: Vec<&Series> = Vec::new();
     for series in panels.iter().flat_map(|panel| &panel.series) {

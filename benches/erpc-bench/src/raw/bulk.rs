@@ -29,7 +29,7 @@ const SEGMENT: usize = 1_472;
 const JOINED_PART: usize = SEGMENT * 44;
 /// Parts in flight. The kernel charges about 2.5 MB of the receive buffer for 32 parts.
 const WINDOW: u32 = 32;
-/// Parts per acknowledgement, and per system call of a burst.
+/// Parts per acknowledgement, and with `--mmsg` the most parts per system call.
 const ACK_EVERY: u32 = 8;
 
 /// Bytes of a part without its header.
@@ -76,7 +76,8 @@ impl<'s> UdpSink<'s> {
         Ok(())
     }
 
-    /// Receives the next parts directly into the message, and acknowledges or answers them.
+    /// Receives the next parts directly into the message. Sends the answer after the last part, and
+    /// an acknowledgement after every [`ACK_EVERY`] parts.
     fn receive(&mut self) -> io::Result<()> {
         let data = part_data(self.mode);
         let places = self.message.chunks_mut(data).skip(self.next).take(burst(self.mode));

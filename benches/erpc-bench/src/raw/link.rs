@@ -20,7 +20,7 @@ pub(super) type Peer = Option<SocketAddrV4>;
 /// The receiving half of a link.
 pub(super) trait Receive {
     /// Receives messages and returns their number. A blocking link waits at most 100 ms for the
-    /// first message. Returns 0 if no message arrives.
+    /// first bytes. Returns 0 if no message is complete.
     fn receive(&mut self) -> io::Result<usize>;
 
     /// Message `index` of the last [`Receive::receive`].

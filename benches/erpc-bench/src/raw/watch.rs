@@ -6,7 +6,7 @@ use rustix::process::{Pid, getppid};
 
 use crate::failure::Failure;
 
-/// Turns between two checks of the clock or of the parent process.
+/// Turns of a spinning link between two checks of the clock or of the parent process.
 const TURNS: u32 = 1 << 14;
 /// If no message arrives for this time, a message was lost, and the run fails.
 const STALL_LIMIT: Duration = Duration::from_secs(2);
@@ -56,8 +56,9 @@ impl Progress {
     #[inline]
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         self.turns = self.turns.wrapping_add(1);
-        // A blocking link has few, long turns, of which the first 64 check the clock. A spinning
-        // link has many, short ones.
+        // Each of the first 63 turns after a message checks the clock, because on a blocking link
+        // a turn may take 100 ms. Later, only one turn in 2^14 checks it: a spinning link has many
+        // short turns.
         if (self.turns < 64 || self.turns.is_multiple_of(TURNS))
             && self.last.elapsed() > STALL_LIMIT
         {

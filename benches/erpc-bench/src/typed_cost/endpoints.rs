@@ -28,7 +28,8 @@ type Start = Box<dyn Fn()>;
 /// Progress of the calls.
 #[derive(Default)]
 struct Progress {
-    /// The sessions that callbacks use. Tasks have their own.
+    /// The sessions for calls with callbacks. Empty if tasks make the calls: each task has its own
+    /// handle of a session.
     sessions: Sessions,
     /// The key of the next call.
     next: Cell<u64>,

@@ -149,11 +149,13 @@ pub(super) struct Block {
     header: NonNull<BlockHeader>,
 }
 
-// SAFETY: an idle block has a single owner; it contains memory and an `Arc` of a `Sync` type.
+// SAFETY: an idle block has a single owner. It contains memory and an `Arc<Home>`, and `Home` is
+// `Send` and `Sync`.
 unsafe impl Send for Block {}
 
 impl Block {
-    /// A zeroed block that returns to `home`; `None` if the allocator fails.
+    /// A block that returns to `home`, with a zeroed payload. `None` if the arena of `home`, or
+    /// without an arena the system allocator, has no memory, or if `capacity` is too large.
     pub(super) fn allocate(capacity: usize, home: Option<Arc<Home>>) -> Option<Self> {
         let layout = Self::layout(capacity)?;
         let memory = match home.as_ref().and_then(|home| home.arena.as_ref()) {

@@ -1,5 +1,5 @@
-//! Tests of blocks and their home under every thread schedule. Loom itself fails a test that leaks
-//! a block or a home or frees one twice.
+//! Tests of blocks and their home under all thread schedules that loom explores; see `.ci/loom`.
+//! Loom itself fails a test that leaks a block or a home or frees one twice.
 
 use loom::thread;
 
@@ -64,7 +64,8 @@ fn a_returned_block_is_found_once_and_can_be_written() {
                 assert_eq!(read(&again), 1);
                 write(&mut again);
                 found += 1;
-                // Free the block; otherwise the next round would find it again.
+                // Free the block. If it were dropped instead, it would return to `home`, and the
+                // second `collect` would find it again.
                 drop(again.reclaim(&home).ok().expect("the only reference"));
             }
         };

@@ -33,9 +33,9 @@ pub(crate) struct Backend<T: Transport> {
     /// The open sessions. A session that has just closed stays here until its task has run.
     open: RefCell<Vec<Rc<Link<T::Route>>>>,
     turn: Cell<usize>,
-    /// Number of sessions whose first attempt is in progress, so that they may still open. It is
-    /// the attempt after the start, or the attempt after the session was open for at least the base
-    /// of the backoff.
+    /// Number of sessions whose first attempt to open is in progress, so that they may still open
+    /// soon. First attempts are the attempt after the start, and the attempt after the session was
+    /// open for at least the base of the backoff. All others come after a failure.
     trying: Cell<usize>,
     tasks: RefCell<Vec<TaskId>>,
     /// The load of streams, which have sessions of their own.

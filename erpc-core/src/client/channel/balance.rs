@@ -107,7 +107,7 @@ mod tests {
             }
             let (least, most) = (loads.iter().min(), loads.iter().max());
             let spread = most.unwrap_or(&0) - least.unwrap_or(&0);
-            // With two choices the spread is at worst logarithmic, and rarely that large.
+            // With two choices the spread is random, but practically never above 12.
             let allowed = if balance == Balance::TwoChoices { 12 } else { 1 };
             prop_assert!(spread <= allowed, "{:?}", loads);
         }

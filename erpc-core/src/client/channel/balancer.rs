@@ -60,7 +60,7 @@ pub(in crate::client) struct Balancer<T: Transport> {
     tickets: Cell<u64>,
     /// Tasks that wait in [`Balancer::ready`].
     waiters: RefCell<Vec<WakeSlot>>,
-    /// The last failure to resolve or to connect.
+    /// The last failure to resolve or to connect, or the last end of a session.
     failure: RefCell<Option<ConnectProblem<T::Route>>>,
     start: Cell<Option<StartResolving<T>>>,
     asking: Cell<Option<TaskId>>,
@@ -146,8 +146,8 @@ impl<T: Transport> Balancer<T> {
         self.asking.set(Some(task));
     }
 
-    /// A session to call on. Avoids the server of the session `avoid` if another server has an open
-    /// session.
+    /// A session to call on. Avoids the server of the session `avoid` if that session is still open
+    /// and another server has an open session.
     #[inline]
     pub(in crate::client) fn pick(
         &self,
@@ -231,7 +231,8 @@ impl<T: Transport> Balancer<T> {
         self.failed(backend.peer(), cause);
     }
 
-    /// Records that a session could not be opened or has ended. The resolver is asked again.
+    /// Handles the failure of a session to open, or the end of a session: if no server is left that
+    /// can be reached, queued calls fail. The resolver is asked again.
     pub(crate) fn failed(&self, peer: T::Route, cause: Cause) {
         self.fails(ConnectProblem::Session(peer, cause));
         self.stale.set(self.endpoint.scheduler().executor());
@@ -365,8 +366,8 @@ impl<T: Transport> SessionSource<T::Route> for Balancer<T> {
     }
 }
 
-/// A session of the first backend that has an open one, starting at index `first`. Avoids the
-/// backend of the session `avoid` if another backend has an open session.
+/// A session of the first backend that has an open one, starting at index `first`. Prefers backends
+/// that do not have the session `avoid`.
 #[cold]
 fn next_best<T: Transport>(
     ready: &[Rc<Backend<T>>],

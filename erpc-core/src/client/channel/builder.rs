@@ -59,8 +59,8 @@ impl<T: Transport> ChannelBuilder<T> {
     }
 
     /// Shortest time from an answer of the resolver to the next query. Default: 1 s. The channel
-    /// asks again when a server cannot be reached, when a session ends, and when the answer expires
-    /// ([`Resolver::good_for`]).
+    /// asks again after an error or an empty answer, when a server cannot be reached, when a
+    /// session ends, and when the answer expires ([`Resolver::good_for`]).
     pub const fn resolve_pause(mut self, pause: Duration) -> Self {
         self.settings.resolve_pause = pause;
         self

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A task of the endpoint keeps each session of a backend: it opens the session, waits for its end,
-//! and opens it again, after a pause if it failed or was short. Another task asks the resolver. All
-//! these tasks end with the channel.
+//! and opens it again. It pauses first if the session did not open, or was open only for a short
+//! time. Another task asks the resolver. All these tasks end with the channel.
 
 mod backend;
 mod balance;
@@ -45,7 +45,8 @@ use crate::transport::udp::UdpTransport;
 ///
 /// Cheap to clone; clones share their sessions. A channel belongs to the thread of its endpoint and
 /// does not keep the endpoint alive. Dropping the last clone disconnects its sessions once the
-/// calls already made have ended. A [`Session`] converts to a channel by `From`.
+/// calls already made have ended. A [`Session`] converts to a channel by `From`; that channel does
+/// not reconnect.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -178,8 +179,9 @@ impl<T: Transport> Channel<T> {
     /// before.
     ///
     /// # Errors
-    /// [`ConnectFailed`] if all servers were tried and none could be reached. The channel keeps
-    /// trying.
+    /// [`ConnectFailed`] if the resolver returned an error or no server, if all servers were tried
+    /// and none could be reached, or if the endpoint has been shut down. The channel keeps trying,
+    /// except after a shutdown, or if it is over a single session.
     pub async fn ready(&self) -> Result<(), ConnectFailed> {
         match &self.sessions {
             ChannelSessions::One(one) => one.session().opened().await,

@@ -51,7 +51,7 @@ impl<R: Route> Resolver<R> for Vec<R> {
 /// Resolves a [`Target`] on a separate thread, because the system's resolver may take seconds. For
 /// UDP the target is a name and a port, and every address of the name is a server.
 ///
-/// The thread exists only while a lookup runs; at most one runs at a time.
+/// The thread exists only while a lookup runs. A channel runs at most one lookup at a time.
 #[derive(Clone, Debug)]
 pub struct Lookup<A> {
     target: Arc<A>,

@@ -27,7 +27,8 @@ impl<T: Transport> ChannelSessions<T> {
         }
     }
 
-    /// A session to call on. Avoids the session `avoid` if there is another. Allocates nothing.
+    /// A session to call on. A balancer avoids the server of the session `avoid` if another server
+    /// has an open session. Allocates nothing if a session is open.
     #[inline]
     pub(in crate::client) fn pick(
         &self,

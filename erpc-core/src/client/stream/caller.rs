@@ -29,7 +29,8 @@ pub(crate) struct ClientStream<T: Transport> {
     method: u32,
     /// The method's full name.
     name: &'static str,
-    /// Deadline of each call of the stream, so that the protocol ends the stream in time.
+    /// Deadline of the stream. Each of its calls has the same deadline, so that the protocol ends
+    /// the call in time; only the call that closes the stream has none.
     deadline: Instant,
     state: RefCell<ClientStreamState<T>>,
     /// Whether the stream is in the list of streams to flush.
@@ -44,7 +45,7 @@ struct ClientStreamState<T: Transport> {
     knows_limit: bool,
     /// Ends the stream at its deadline. `None` without a deadline, and once the stream is over.
     timer: Option<DeadlineTask>,
-    /// The deadline has passed and the stream was not ended for it yet.
+    /// The deadline has passed, and the stream has not been ended for that reason yet.
     late: bool,
     waiting: StreamWaiters,
 }
@@ -139,8 +140,8 @@ impl<T: Transport> ClientStream<T> {
         self.state.borrow_mut().timer = Some(timer);
     }
 
-    /// Reads the server's request limit. If a turn is running, the flush at the end of that turn
-    /// reads the limit instead.
+    /// Reads the server's request limit if the session is open and the limit is not known yet. If a
+    /// turn is running, the stream's next flush reads the limit instead.
     fn learn_now(&self, state: &mut ClientStreamState<T>) {
         if let Some(id) = state.may_learn()
             && let Some(mut rpc) = self.endpoint.rpc()
@@ -167,8 +168,8 @@ impl<T: Transport> ClientStream<T> {
         self.mark();
     }
 
-    /// Puts the client's only item, and ends the client's items. Does nothing if the stream has
-    /// already ended.
+    /// Puts the client's only item, and ends the client's items. If the item is too large or there
+    /// is no memory for it, the stream fails. Does nothing if the stream has already ended.
     pub(super) fn put_only(
         &self,
         len: usize,
@@ -193,8 +194,9 @@ impl<T: Transport> ClientStream<T> {
         }
     }
 
-    /// Queues the stream to be flushed at the end of the turn. Does nothing once the endpoint is
-    /// closed: a closed endpoint has no more turns, and a queued stream would keep it in memory.
+    /// Queues the stream to be flushed at the end of the running turn, or at the start of the next
+    /// one. Does nothing once the endpoint is closed: a closed endpoint flushes no more, and a
+    /// queued stream would keep it in memory.
     fn mark(&self) {
         if !self.endpoint.is_closed()
             && !self.dirty.replace(true)
@@ -297,7 +299,8 @@ impl<T: Transport> ClientStream<T> {
         let late = link.is_some() && !opening;
         drop(state);
         if late {
-            // The session opened in this turn. The flush at the end of the turn reads the limit.
+            // The session opened or ended in this turn. The stream's next flush reads the limit, or
+            // fails the stream.
             self.mark();
         }
         Poll::Pending

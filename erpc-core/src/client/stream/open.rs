@@ -17,7 +17,7 @@ use crate::service::{Codec, Incoming, Method, Outgoing, Upload};
 use crate::time::Instant;
 use crate::transport::Transport;
 
-/// How often a stream without a server looks for one again, and checks whether the stream was
+/// How often the search for a stream's server tries again, and checks whether the stream was
 /// dropped.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 
@@ -167,9 +167,9 @@ fn new<T: Transport, Req, Resp, C, D>(
     ClientStream::new(endpoint, method.id(), method.full_name(), deadline, entries, lease)
 }
 
-/// Looks for a server for a stream that has none. If dropped before it is done, it ends the stream.
-/// It keeps the channel alive until the stream's last handle is dropped, plus at most one
-/// [`POLL_PERIOD`].
+/// Looks for a server for a stream that has none. Dropping the search before it is done ends the
+/// stream. The search keeps the channel alive, but at most one [`POLL_PERIOD`] longer than the
+/// stream's last handle exists.
 struct ServerSearch<T: Transport> {
     stream: Weak<ClientStream<T>>,
     channel: Channel<T>,

@@ -44,7 +44,7 @@ impl<T: Transport> IdleSession<T> {
     }
 }
 
-/// The number of running streams of a peer.
+/// The number of running streams to a peer.
 #[derive(Clone, Default)]
 pub(crate) struct StreamLoad(Rc<Cell<u32>>);
 
@@ -129,8 +129,8 @@ impl<T: Transport> StreamLease<T> {
         self.session.link()
     }
 
-    /// Returns the session after the stream and all its calls have ended. A `spoilt` session is
-    /// closed.
+    /// Returns the session to the pool, after the stream and all its calls have ended. Closes the
+    /// session instead if it is `spoilt`, or if the pool has no room for it.
     pub(crate) fn give_back(self, spoilt: bool) {
         let Some(pool) = self.pool.upgrade() else { return };
         let mut peers = pool.peers.borrow_mut();

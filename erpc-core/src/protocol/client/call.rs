@@ -31,8 +31,8 @@ pub(super) struct Call {
     sent: u32,
     /// Request packets `0..acked` are acknowledged, and their credits are released.
     acked: u32,
-    /// The largest `sent` since the request was last cut. If it equals the number of packets, the
-    /// server may have the whole request.
+    /// The largest `sent` since the request was last cut into packets. If it equals the number of
+    /// packets, the server may have the whole request.
     ever_sent: u32,
     retry: RetryTimer,
     recovery: Recovery,
@@ -329,7 +329,7 @@ impl Call {
             }
             flow.release(self.cost(charges, packet));
         }
-        // After a roll-back, the server may have more than was sent again.
+        // After a roll-back, the server may have received more packets than were sent again.
         self.acked = expected;
         self.sent = self.sent.max(expected);
         self.retry.progress(now);
@@ -374,8 +374,9 @@ impl Call {
 
     // Loss.
 
-    /// Rolls back to the first packet that was not acknowledged, of the request or of the response,
-    /// and releases the reservations of later packets.
+    /// Rolls back to the first request packet that is not acknowledged or, once the response has
+    /// begun, to the first response packet that has not arrived. Releases the reservations of that
+    /// packet and of all later ones.
     pub(super) fn roll_back(
         &mut self,
         now: Instant,

@@ -28,9 +28,10 @@ use crate::wire::checksum::overhead;
 use crate::wire::control::{Control, Cookie, Parameters, Refusal};
 use crate::wire::{ConnectionId, Flags, ReplyInfo, VERSION};
 
-/// The nonce of the first `Open`. This `Open` is as long as the session's largest datagrams. So is
-/// its answer, which proves that the path carries this size. Later copies of `Open` are short, for
-/// a path that drops long datagrams.
+/// The nonce of the first `Open` after each challenge. If the size of the session's largest
+/// datagrams needs a proof and the server has room for it, this `Open` and its answer have that
+/// size: together they prove that the path carries it. Later copies of `Open` are short, for a path
+/// that drops long datagrams.
 const PROOF: u32 = 0;
 
 /// After this many unanswered `Open`s the client asks for a new cookie: the server may have

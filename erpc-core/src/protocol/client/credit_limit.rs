@@ -2,17 +2,17 @@
 //!
 //! The thesis gives a session 32 credits (section 6.3.3.1), which fill the round trip of a rack. A
 //! longer path needs more, and how many is measured in rounds. A round in which the session ran out
-//! of credits shows its throughput: the number of packets answered. Throughput times the shortest
-//! round trip seen is what the path holds. The product excludes the time in queues, so a session
-//! that only fills a queue gets no more credits.
+//! of credits shows the path's throughput: the number of packets answered, per duration of the
+//! round. Throughput times the shortest round trip seen is what the path holds. The product
+//! excludes the time in queues, so a session that only fills a queue gets no more credits.
 //!
 //! - The limit is twice the product, so that on an empty path a round that uses all credits doubles
 //!   them.
 //! - A session gets no more credits if its initial ones already cover the link's bandwidth-delay
 //!   product: after a loss, all packets in flight are sent again.
-//! - A session that does not need its credits loses half of them per round. After a pause it falls
-//!   back to the initial ones, so that no burst of thousands of packets meets a network that has
-//!   changed.
+//! - A session loses half of its credits after a round in which it did not run out of them and the
+//!   product was below a quarter of the limit. After a pause it falls back to the initial ones, so
+//!   that no burst of thousands of packets meets a network that has changed.
 //!
 //! Credits measure what the path holds. What the receiver's memory holds is the subject of its
 //! [window](super::reservation), which its clients share.

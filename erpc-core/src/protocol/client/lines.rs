@@ -15,7 +15,7 @@ use crate::time::Instant;
 use crate::transport::Route;
 use crate::wire::{ReplyInfo, RequestNumber};
 
-/// A call that waits. Refers to no call once that call has ended.
+/// Names a call that waits. Names no call once that call has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Waiter {
     pub(super) index: SessionIndex,
@@ -305,7 +305,8 @@ impl<R: Route> Lines<R> {
         }
     }
 
-    /// The peer does not know one of its sessions any more: the other sessions ping it, too.
+    /// The peer does not know one of its sessions any more: the other sessions to the peer send
+    /// pings, to learn whether the peer still knows them.
     pub(super) fn on_reset(&mut self, key: PeerIndex, now: Instant) {
         let peer = &mut self.peers[key];
         peer.probing.on_reset(now);
@@ -488,7 +489,7 @@ impl<R: Route> Lines<R> {
     /// the burst.
     ///
     /// If each credit return resumed the next call in line, that call could send only as many
-    /// packets as were just acknowledged, and get a credit return for only those. Runs that once
+    /// packets as were just acknowledged, and get a credit return for only those. Bursts that once
     /// became short would stay short (a silly window), down to one credit return for every 4
     /// packets.
     #[inline]

@@ -24,7 +24,8 @@ impl Liveness {
         Self { last_heard: now, last_ping: now, unanswered: 0, spread: generation & 0xFF }
     }
 
-    /// A packet arrived. Returns whether it is the first one of its burst.
+    /// A packet arrived. Returns whether it is the first one since the clock was last read, so
+    /// usually the first one of its burst.
     #[inline(always)]
     pub(super) fn heard(&mut self, now: Instant) -> bool {
         let first = self.last_heard != now;

@@ -194,7 +194,8 @@ impl PathSize {
     /// server does not answer. Empty if no search is running.
     pub(super) fn probes(&self) -> impl Iterator<Item = u32> + use<> {
         let (low, sizes) = match &self.state {
-            // An overloaded server is not sent large packets until it answers a small one.
+            // A server that does not answer may be overloaded: it gets no larger probes until it
+            // has answered one of the size that is known to pass.
             State::Probing(round) if round.silent > 0 => (round.low, [0; PROBES]),
             State::Probing(round) => (round.low, round.sizes),
             State::Settled { .. } | State::Resizing { .. } => (0, [0; PROBES]),

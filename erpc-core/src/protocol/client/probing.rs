@@ -112,8 +112,9 @@ impl Probing {
         self.read_until
     }
 
-    /// A packet that was sent once, at `sent_at`, was answered now. `timeout` is the timeout of
-    /// such a packet, in ns. The caller checks the waiting calls.
+    /// A packet that was sent at `sent_at` was answered now, according to [`Self::note_answer`] or
+    /// [`Self::note_copys_answer`]. `timeout` is the timeout of such a packet, in ns. The caller
+    /// checks the waiting calls.
     pub(super) fn on_answer(&mut self, now: Instant, sent_at: Instant, timeout: u64) {
         let is_late = now.nanos_since(sent_at) > timeout;
         if !matches!(self.state, State::Quiet) {

@@ -91,7 +91,8 @@ impl RetryTimer {
     }
 
     /// Counts a timeout, after which a packet is sent. False if the path is to be given up: there
-    /// were enough timeouts, and no progress for `liveness_timeout` up to `read_until`.
+    /// were enough timeouts without progress, and from the first of them to `read_until` the
+    /// `liveness_timeout` has passed.
     pub(super) fn time_out(
         &mut self,
         now: Instant,

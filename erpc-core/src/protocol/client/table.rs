@@ -269,7 +269,8 @@ impl<R: Route> ClientTable<R> {
         }
     }
 
-    /// Sends `Close` to every server, once, and ends every call.
+    /// Ends every session and its calls. For each session that is open or closing, sends one
+    /// `Close` to its server.
     pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let indices: Vec<SessionIndex> = self.sessions.iter().map(|(index, _)| index).collect();
         for index in indices {

@@ -50,8 +50,9 @@ fn min_rate_flaw(set: Option<u64>) -> Option<&'static str> {
     too_low.then_some("min_rate must be at least 100,000 bytes per second")
 }
 
-/// The minimum rate: the configured value, or 1/10,000 of the line. A thousand sessions at the
-/// default minimum leave nine tenths of the line free.
+/// The minimum rate: the configured value, or 1/10,000 of the line; at least [`LEAST_RATE`], at
+/// most the line's rate. On a line of 1 GB/s or more, a thousand sessions at the default minimum
+/// leave nine tenths of the line free.
 fn min_rate(set: Option<u64>, line: u64) -> u64 {
     set.unwrap_or(line / 10_000).max(LEAST_RATE).min(line)
 }

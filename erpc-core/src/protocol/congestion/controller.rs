@@ -7,7 +7,7 @@ use crate::time::Instant;
 /// The properties of a path that a controller depends on.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::protocol) struct Path {
-    /// The rate of the slowest known link, in bytes per second; `None` if no link's rate is known.
+    /// The rate of this endpoint's link, in bytes per second; `None` if it is unknown.
     pub(in crate::protocol) line_rate: Option<u64>,
     /// How far round trips scatter when no queue in the network delays packets. Includes the path's
     /// own round trip.

@@ -29,8 +29,8 @@ macro_rules! controller {
 }
 
 impl Congestion {
-    /// The configured controller, whose rate is the line's. Timely and DCQCN need the line's rate;
-    /// where it is unknown, the result is [`Self::None`].
+    /// The configured controller in its initial state. Timely and DCQCN need the line's rate; where
+    /// it is unknown, the result is [`Self::None`].
     pub(in crate::protocol) fn new(control: &CongestionControl, path: &Path) -> Self {
         match (control, path.line_rate) {
             (CongestionControl::None, _) => Self::None,

@@ -164,10 +164,10 @@ impl KeptResponse {
         may || mutant!(DuplicateAlwaysAnswered)
     }
 
-    /// Answers a repeated packet of the request. The first repeat is answered immediately, because
-    /// the response may be lost. Further ones are answered after a pause, in case that answer was
-    /// lost, too. Most repeats need no answer: a client that goes back sends many, and they may
-    /// have crossed the response.
+    /// Answers a repeated packet of the request. The first repeat is answered, because the response
+    /// may be lost. A further repeat is answered only if a pause has passed since the last answer,
+    /// in case that answer was lost, too. Most repeats need no answer: a client that goes back
+    /// sends many, and they may have crossed the response.
     pub(super) fn send_again<R: Route, X: TxQueue<Route = R>>(
         &mut self,
         head: &mut ReplyHead<'_, R>,
@@ -259,8 +259,9 @@ const MOST_REPEATED: u16 = 64;
 ///
 /// A client goes back once per position, seldom a few times, and perhaps in pieces if its credits
 /// are contended. After a timeout it asks for one packet. This packet does not count against the
-/// limit, unless the server repeated another one less than a pause before. Without a limit, a pull
-/// of 24 bytes could make the server send a full packet per credit of the session, again and again.
+/// limit, unless the server repeated another packet less than a pause before. Without a limit, a
+/// pull of 24 bytes could make the server send a full packet per credit of the session, again and
+/// again.
 ///
 /// If loss or reordering exhausts the limit, the client asks for one packet after each timeout.
 /// Then the server allows a quarter of the session's credits again, at most once per minimum client

@@ -95,7 +95,7 @@ const FEW: usize = 16;
 /// more, the queue overflows when all quiet sockets send at the same time, which is unlikely.
 const MOST_RESERVED: u64 = 4;
 
-/// The number of halvings that divides a share among `sockets` sockets or more.
+/// The number of halvings that divide a capacity into at least `sockets` parts.
 pub(super) fn halvings(sockets: usize) -> u32 {
     sockets.next_power_of_two().trailing_zeros()
 }

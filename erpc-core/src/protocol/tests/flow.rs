@@ -88,7 +88,8 @@ fn the_window_counts_bytes_if_the_receive_queue_does() {
     let side = Side::new(1_472);
     let (mut pair, session) =
         Pair::of(side.clone(), side.queue(ChargeModel::LinuxUdp, 16_384)).and_connected();
-    // 12,288 units hold 5 full datagrams of 2,304 units, or 13 empty ones of 896.
+    // The server grants three quarters of its queue, 12,288 units. They hold 5 full datagrams of
+    // 2,304 units each.
     let message = pair.message(12);
     pair.call(session, 1, &message);
     assert_eq!(pair.to_server.packets.len(), 5);

@@ -102,7 +102,8 @@ impl fmt::Debug for WorkerPool {
 }
 
 impl WorkerQueue {
-    /// Queues a job without waiting. Every queued job runs. The caller has to answer a refused job.
+    /// Queues a job without waiting. A worker takes every queued job and answers it, also if its
+    /// handler may no longer start. The caller has to answer a refused job.
     pub(crate) fn push(&self, job: WorkerJob) -> Result<(), JobRefused> {
         self.0.push(job).map_err(|(refused, _)| refused)
     }

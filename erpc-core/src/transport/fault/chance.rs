@@ -1,7 +1,8 @@
 //! Repeatable random decisions, independent of each other.
 //!
-//! Every use has its own stream, and a stream is read by index, not sequentially. So a decision
-//! depends only on the seed, on its use and on the packet's number. A decision that is left out
+//! Every use has its own stream, and a stream is read by index, not sequentially. The index is the
+//! packet's number, or is computed from the packet's number and the number of its copy. So a
+//! decision depends only on the seed, on its use and on the index. A decision that is left out
 //! changes no other decision.
 
 use std::time::Duration;

@@ -129,9 +129,8 @@ impl MemConfig {
     /// Largest datagram that the port sends and receives, in bytes, header included. Default 4,120:
     /// 4,096 bytes of payload per packet. Clamped to [`MIN_DATAGRAM`] to 1 MiB.
     ///
-    /// Two ports exchange datagrams of at most the smaller of their limits. A ring that carries
-    /// large datagrams uses this many bytes per entry; a ring that carries only small ones uses 192
-    /// bytes per entry.
+    /// Two ports exchange datagrams of at most the smaller of their limits. A ring uses 192 bytes
+    /// per entry. A ring that carries large datagrams uses that limit, rounded up, in addition.
     #[must_use]
     pub fn max_datagram(mut self, bytes: usize) -> Self {
         self.max_datagram = bytes.clamp(MIN_DATAGRAM, 1 << 20);

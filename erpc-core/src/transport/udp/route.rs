@@ -113,8 +113,8 @@ impl Route for UdpRoute {
         self.port_and_scope as u16
     }
 
-    /// The IPv4 address, the first 64 bits of an IPv6 address, or the last 64 bits of a link-local
-    /// IPv6 address.
+    /// The last 64 bits of the address if it is IPv4 (stored IPv4-mapped), is link-local, or begins
+    /// with 64 zero bits as `::1` does; the first 64 bits of every other IPv6 address.
     fn host(&self) -> u64 {
         // The second word of a mapped IPv4 address differs from the first word of any IPv6 address
         // in use.

@@ -12,9 +12,9 @@
 //! Marks of congested switches (ECN) are ancillary data, too. An endpoint that enables them cannot
 //! use the cheapest way: a single packet then always costs as much as with coalescing.
 //!
-//! The queue counts the datagrams and packets that arrive between two empty polls, and expects as
-//! many before the next empty poll. Coalesced packets are handed out like others, a burst at a
-//! time, without further system calls.
+//! The queue counts the datagrams and packets that arrive between two empty polls. It chooses the
+//! way to receive by these counts. Coalesced packets are handed out like others, a burst at a time,
+//! without further system calls.
 
 use std::sync::Arc;
 
@@ -57,11 +57,11 @@ pub struct UdpRx {
     member: Option<Member>,
     /// Whether the burst consists of strays from other members.
     strays: bool,
-    /// Number of datagrams since the last empty poll, and of packets in them.
+    /// Number of datagrams since the last empty poll, and of packets handed out from them.
     run: u32,
     run_packets: u32,
-    /// Whether to request many datagrams: several have arrived since the last empty poll, or
-    /// between the last two empty polls.
+    /// Whether to request many datagrams: several have arrived since the last empty poll, or in the
+    /// latest period between two empty polls in which any arrived.
     expect_many: bool,
     /// Whether the kernel coalesces.
     coalescing: bool,
@@ -295,7 +295,7 @@ impl UdpRx {
 
     /// Stops coalescing, unless packets arrived meanwhile: the kernel reports packet lengths only
     /// while it coalesces. (A coalesced run that another processor is just queuing can slip
-    /// through. It is treated as one long packet, which the protocol drops.)
+    /// through. It is treated as one long packet, which this queue or the protocol drops.)
     #[cold]
     fn stop_coalescing(&mut self) {
         self.singles = 0;

@@ -160,15 +160,15 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Whether no datagram is queued.
+    /// Whether no datagram is queued. Also false while an error is pending at the socket.
     pub(super) fn is_empty(&self) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
     }
 }
 
-/// Sets the "don't fragment" bit. A fragmented datagram is lost if any of its fragments is, and
-/// datagrams of a session were negotiated to fit.
+/// Forbids the kernel and the network to fragment sent datagrams. A fragmented datagram is lost if
+/// any of its fragments is, and the sizes of a session's datagrams were negotiated to fit the path.
 fn never_fragment(socket: &Socket, family: Family) -> Result<(), Errno> {
     if family == Family::V6 {
         sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO)?;

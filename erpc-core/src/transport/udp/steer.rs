@@ -1,8 +1,8 @@
 //! Several sockets on one port, and the program with which the kernel selects one for each packet.
 //!
-//! While a group is created, no foreign socket can join it unnoticed: the first socket binds its
-//! port exclusively, which fails if the port is in use, and only then allows sharing. After that,
-//! sockets *of the same user* that set `SO_REUSEPORT` could still join; Linux cannot close a group.
+//! A group contains no foreign socket that is older than the group: the first socket binds its port
+//! exclusively, which fails if the port is in use, and only then allows sharing. From then on,
+//! sockets *of the same user* that set `SO_REUSEPORT` can join; Linux cannot close a group to them.
 //! A second erpc group never joins, because its first socket binds exclusively.
 //!
 //! When a socket of a group closes, the kernel gives its number to the group's last socket. Groups

@@ -2,7 +2,7 @@
 //!
 //! A network card's driver coalesces packets of one flow without looking at their first byte. So a
 //! run from a client that sends to several members arrives as a whole at the member of its first
-//! packet. That member puts the packets of the other members into their inboxes. Senders of this
+//! packet. That member puts the other members' packets into those members' inboxes. Senders of this
 //! transport never mix members in a run, so this is rare. Without the inboxes, such packets would
 //! be lost each time.
 
@@ -63,7 +63,7 @@ impl Inboxes {
     }
 }
 
-/// A member's end of the inboxes.
+/// A member's access to the inboxes: it empties its own and fills those of the others.
 pub(super) struct Member {
     inboxes: Arc<Inboxes>,
     index: u8,

@@ -33,7 +33,7 @@ pub(super) fn set_option(
     checked(result as isize).map(drop)
 }
 
-/// Makes `program` select the member of `fd`'s `SO_REUSEPORT` group.
+/// Makes `program` select, for each received packet, a socket of `fd`'s `SO_REUSEPORT` group.
 pub(super) fn attach_reuseport_program(
     fd: BorrowedFd<'_>,
     program: &[libc::sock_filter],

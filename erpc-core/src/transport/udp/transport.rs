@@ -38,7 +38,7 @@ const RTT_NOISE: Duration = Duration::from_micros(200);
 /// An endpoint on a kernel UDP socket.
 ///
 /// # Cost
-/// Receive buffers reserve up to 2 MiB of address space; only pages that datagrams reach use
+/// Receive buffers reserve up to 2.1 MB of address space; only pages that datagrams reach use
 /// memory. After construction, only [`Transport::path`] allocates. In a group, packets that the
 /// kernel delivers to the wrong member also allocate.
 pub struct UdpTransport {
@@ -199,8 +199,8 @@ impl Transport for UdpTransport {
         self.paths.knows(clock::now(), peer)
     }
 
-    /// Without marks, single packets are received without ancillary data. With marks, each packet
-    /// has ancillary data: see [`UdpRx`].
+    /// Without marks, single packets are received without ancillary data, unless the kernel
+    /// coalesces. With marks, each datagram has ancillary data: see [`UdpRx`].
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
         self.rx.enable_ecn().map_err(|_| NoMarks)
     }

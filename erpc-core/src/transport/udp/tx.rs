@@ -24,9 +24,9 @@ use crate::wire::checksum::TRAILER_LEN;
 pub(super) const COPY_LIMIT: usize = 2_048;
 /// Size of the staging area in bytes: a whole burst fits.
 const STAGING: usize = MAX_BURST * COPY_LIMIT;
-/// How often one flush waits for room in the send buffer, and how long each time. Packets that
-/// still do not fit are dropped: the link is slower than the sender, which must learn this through
-/// loss.
+/// How often one flush waits for room in the send buffer, and how long each time, at most. Packets
+/// that still do not fit are dropped: the link is slower than the sender, which must learn this
+/// through loss.
 const STALLS: u32 = 4;
 const STALL: Duration = Duration::from_micros(500);
 
@@ -221,7 +221,8 @@ impl UdpTx {
                     self.segment &= errno != Errno::IO;
                     (messages, at) = (self.build(packet, false), 0);
                 }
-                // No route, a policy, the size, or a full queue: the next packet may pass.
+                // The error concerns this packet: it has no route, a firewall refuses it, it is too
+                // long, or the interface's queue is full. The next packet may be sent.
                 Err(_) => {
                     self.counters.dropped += 1;
                     (at, packet) = (at + 1, packet + 1);

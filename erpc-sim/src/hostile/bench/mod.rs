@@ -110,9 +110,10 @@ pub struct AttackReport {
     /// Packets that the attacker sent: to the server or, with the server's source address, to
     /// clients.
     pub attack_packets: u64,
-    /// Bytes received from and sent to addresses that were never validated.
+    /// Bytes that the attacker sent from addresses without a host, which are never validated, and
+    /// bytes that the server sent to these addresses.
     pub strangers_bytes: (u64, u64),
-    /// The largest excess of bytes sent to such an address over bytes received from it.
+    /// The largest excess of bytes sent to such an address over bytes sent from it.
     pub worst_excess: u64,
 }
 
@@ -132,7 +133,8 @@ impl Bench {
     /// Runs the server with its honest clients and, if given, an attacker.
     ///
     /// # Panics
-    /// Panics if an endpoint breaks a rule of its transport, or its invariants do not hold.
+    /// Panics if an endpoint breaks a rule of its transport, if its invariants do not hold, or if
+    /// an honest client loses its session.
     pub fn run(&self, attacker: Option<&mut dyn Attacker>) -> AttackReport {
         let mut run = BenchRun::new(self);
         run.run(attacker);
@@ -261,7 +263,7 @@ struct BenchRun {
 
 impl BenchRun {
     fn new(bench: &Bench) -> Self {
-        // The link rate of the thesis' cluster; 1 us from host to host.
+        // The link rate of the cluster in Kalia's thesis (CMU-CS-19-126); 1 us from host to host.
         let link = Link { rate_mbps: 25_000, delay_nanos: 500 };
         let topology = Topology::star(bench.clients + 2, link, SwitchConfig::default());
         let mut driver = Driver::new(&topology, Instant::ZERO);

@@ -88,7 +88,7 @@ counters! {
         pub statuses: u64,
         /// Streams that ended with another error.
         pub failed: u64,
-        /// Streams whose reader left first.
+        /// Streams whose client's reader left before it learned of the end.
         pub left: u64,
         /// Streams whose client died first.
         pub abandoned: u64,
@@ -133,7 +133,8 @@ impl Oracle {
         self.stream_counts
     }
 
-    /// The most work that remains for the streams under way: bytes, items, and pauses in ns.
+    /// The most work that remains for the streams under way: bytes, items with four further calls
+    /// per stream, and pauses in ns.
     pub(crate) fn stream_backlog(&self) -> (u64, u64, u64) {
         let open = self.streams.iter().filter(|stream| stream.phase != StreamPhase::Abandoned);
         let left = |flow: &Flow, lane: &Lane| {

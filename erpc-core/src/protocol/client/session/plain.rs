@@ -3,8 +3,8 @@
 //!
 //! Each function either does what the general path in `send` and `response` does, or changes
 //! nothing and leaves the packet to the general path. The fast path saves the checks for everything
-//! that is not the common case. One difference: only the first answer of a burst is noted for
-//! `Probing`, unless calls of the session are overdue.
+//! that is not the common case. Two differences: of the answers in a burst, only the first gives a
+//! round trip, and only the first is noted for `Probing`, unless calls of the session are overdue.
 
 use super::OpenSession;
 use crate::mutants::mutant;
@@ -125,7 +125,8 @@ impl<R: Route> OpenSession<R> {
         turn.endpoint.stats.responses += 1;
         turn.tx.reclaim();
         if !finished.request.is_unique() && !mutant!(FlushForgottenPlain) {
-            // A queue still refers to the request (thesis section 6.3.2.2).
+            // The send queue still refers to the request, so the user must not get it back before
+            // the flush (thesis section 6.3.2.2).
             turn.tx.flush();
         }
         Some(finished)

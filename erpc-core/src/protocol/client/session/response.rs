@@ -207,7 +207,8 @@ impl<R: Route> OpenSession<R> {
         Ok(self.take_response_packet(turn, lines, at, echo, body))
     }
 
-    /// The next packet of a response was lost or overtaken. Rolls back to it, once.
+    /// The next packet of a response was lost or overtaken. Rolls back to it, unless an earlier
+    /// roll-back covers this loss.
     fn on_response_gap<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

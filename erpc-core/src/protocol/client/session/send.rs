@@ -195,9 +195,10 @@ impl<R: Route> OpenSession<R> {
 
     /// Asks for as many response packets as there is capacity for.
     ///
-    /// To send few requests for response, a session without pacing waits while more packets are in
-    /// flight than it could ask for now, unless it can ask for all the rest. One request for
-    /// response then covers half a window, or [`MOST_PULLED`] packets.
+    /// To send few requests for response, a session without pacing waits while it could ask for
+    /// fewer packets than are in flight, and for fewer than [`MOST_PULLED`], unless it can ask for
+    /// all the rest. One request for response then covers about half of the session's credits, or
+    /// [`MOST_PULLED`] packets.
     pub(super) fn pull<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

@@ -237,7 +237,8 @@ impl<R: Route> Grants<R> {
         self.divide(false);
     }
 
-    /// A session of the socket has sent [`SAMPLE`] packets, or has begun a request of that many.
+    /// A session of the socket has sent [`SAMPLE`] packets. A session that begins a request of
+    /// twice as many counts as two samples.
     #[cold]
     pub(super) fn sample(&mut self, now: Instant, index: SocketIndex) {
         let Some(socket) = self.sockets.get_mut(index) else { return };

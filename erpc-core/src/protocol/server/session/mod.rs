@@ -126,7 +126,7 @@ impl<R: Route> ServerSession<R> {
     }
 
     /// Whether the packet begins a request so long that its socket counts as busy: of twice
-    /// [`SAMPLE`] packets or more.
+    /// [`SAMPLE`] full packets or more.
     pub(super) fn begins_burst(&self, header: &Header) -> bool {
         let is_first = header.kind == Kind::Request && header.packet.get() == 0;
         let payload = self.agreed.payload(header.flags.large());

@@ -345,8 +345,8 @@ impl<R: Route> ServerSession<R> {
         }
     }
 
-    /// Sends a credit return, unless the request was answered in the meantime: then the response
-    /// has returned the credits.
+    /// Sends a credit return, unless the request was answered in the meantime: then the response,
+    /// or an `Accepted`, has returned the credits.
     pub(in crate::protocol::server) fn return_credit<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
