@@ -102,6 +102,24 @@ fn swift_shares_links_of_any_length_and_rate_among_twenty_clients() {
     }
 }
 
+/// With hosts that sleep, as over kernel UDP, and on slow links, whose queue holds a few packets,
+/// clients share less evenly and the queue is longer.
+#[test]
+fn swift_shares_slow_links_and_the_links_of_sleeping_hosts_among_twenty_clients() {
+    for (micros, gbps, host_micros, jain, queue) in
+        [(6, 10, 200, 0.9, 60.0), (100, 1, 200, 0.9, 100.0), (40, 1, 5, 0.93, 45.0)]
+    {
+        let path = Paths::new(20, Duration::from_micros(micros), gbps * 1_000, SWIFT);
+        let path = Paths { host_delay: Duration::from_micros(host_micros), ..path };
+        let mut report = paths::run(&path);
+        let median = report.queue.micros(0.5).expect("the queue was sampled");
+        assert!(report.gbps >= 0.9 * report.achievable_gbps, "{path:?}: {report:?}");
+        assert!(report.jain >= jain, "{path:?}: {report:?}");
+        assert!(median <= queue, "{path:?}: {median} us");
+        assert_eq!(report.counts.drops + report.counts.host_drops, 0, "{path:?}");
+    }
+}
+
 #[test]
 fn a_long_path_gets_at_least_a_quarter_and_not_all_of_a_short_paths_share() {
     for micros in [[25, 1_000], [25, 200], [100, 1_000]] {

@@ -108,8 +108,9 @@ const MAX_STEP: f64 = 0.056;
 /// larger of two windows shrink by the larger part.
 const GENTLE: f64 = 6.0;
 const FAR: f64 = 4.0;
-/// Below this window, in packets, a change of rate shows only several round trips later. The queueing
-/// delay that enters the rate is therefore smoothed with weight [`SMOOTHING`].
+/// Below this window, in packets, a change of rate shows only several round trips later. So the
+/// queueing delay that enters the rate is smoothed with weight [`SMOOTHING`], but not after a queue
+/// longer than [`FAR`] times the target: smoothing would keep a host's stall in the rate.
 const NARROW: f64 = 1.0;
 const SMOOTHING: f64 = 0.1;
 /// After this many decisions without a cut, growth doubles with each decision, up to
@@ -120,10 +121,9 @@ const MAX_GROWTH: f64 = 0.25;
 const MAX_CUT: f64 = 0.5;
 /// The window during a dip, as a part of the free session's packets.
 const DIP: f64 = 0.125;
-/// Recovery from a cut by a queue longer than [`FAR`] times the target, such as a host's stall.
-/// After [`BACK_AFTER`] decisions without a queue, the window recovers half of the loss with each
-/// decision, until only [`NEARLY`] of the old window is missing.
-const BACK_AFTER: u32 = 1;
+/// Recovery from a cut by a queue longer than [`FAR`] times the target, such as a host's stall:
+/// with each decision without a queue the window recovers half of the loss, until only [`NEARLY`]
+/// of the old window is missing.
 const NEARLY: f64 = 0.1;
 /// If, after [`LONGER_AFTER`] cuts in a row, the queue is still longer than [`STAYS`] of its first
 /// length, it is not the session's queue. It counts as a part of the path.
@@ -200,7 +200,7 @@ pub(crate) struct Swift {
     /// Time of the last loss that was considered, and consecutive round trips with losses.
     last_loss: Instant,
     lossy_trips: u32,
-    /// Decisions since the last loss.
+    /// Decisions since the last loss; [`LOSSLESS`] before the first.
     lossless: u32,
 }
 
@@ -259,12 +259,22 @@ impl Swift {
     fn set_base(&mut self, nanos: u64) {
         self.base = nanos.clamp(1, LONGEST_PATH);
         self.full_base = self.full_base.min(self.base.saturating_add(self.most_longer));
-        self.calm = self.base + (TARGET * self.stretch() + self.noise * NOISE_PART) as u64;
+        let above = TARGET * self.stretch() + self.noise * NOISE_PART;
+        self.calm = self.base.saturating_add(above as u64);
     }
 
-    /// Sets the size of full packets, in bytes. Their least round trip is measured anew.
+    /// Sets the size of full packets, in bytes. The session keeps its bytes in flight. The least
+    /// round trip of full packets, and the queue, are measured anew.
     pub(super) fn set_datagram(&mut self, bytes: u32) {
-        self.datagram = f64::from(bytes.max(1));
+        let before = std::mem::replace(&mut self.datagram, f64::from(bytes.max(1)));
+        let part = before / self.datagram;
+        self.before = self.before.map(|packets| packets * part);
+        self.dip = self.dip.map(|packets| packets * part);
+        self.last_used *= part;
+        if let Some(window) = self.window {
+            self.set(window * part);
+        }
+        self.epoch = Epoch::at(self.epoch.since);
         let most_longer = |packet| (LINKS * packet) as u64;
         self.most_longer = self.packet_time().map_or(LONGEST_PATH, most_longer);
         self.full_base = LONGEST_PATH.min(self.base.saturating_add(self.most_longer));
@@ -294,11 +304,15 @@ impl Swift {
     }
 
     /// Whether a round trip changes nothing: the session is free, the sample is no new least round
-    /// trip, and its network part exceeds no target.
+    /// trip, and its network part exceeds no target. After a late sample over a noisy transport, no
+    /// sample of the epoch is calm: one short round trip shows that hosts caused the delay.
     #[inline]
     pub(super) fn is_calm(&self, nanos: u64, network: u64, is_full: bool) -> bool {
         let shortest = if is_full { self.full_base } else { self.base };
-        self.window.is_none() && nanos >= shortest && network < self.calm
+        self.window.is_none()
+            && nanos >= shortest
+            && network < self.calm
+            && (self.epoch.samples == 0 || !self.is_noisy())
     }
 
     /// The most packets that may be in flight; `u16::MAX` for no limit.
@@ -365,6 +379,7 @@ impl Swift {
             (self.before, self.dip, self.last_used) = (None, None, 0.0);
             (self.calm_trips, self.cuts, self.lossy_trips) = (0, 0, 0);
             (self.queue, self.is_queued) = (0, false);
+            (self.jitter, self.last_queue) = (0.0, 0);
             self.epoch = Epoch::at(now);
         }
     }
@@ -385,7 +400,7 @@ impl Swift {
         let used = f64::from(in_flight.max(1));
         let used = std::mem::replace(&mut self.last_used, used).max(used);
         let packets = self.window.unwrap_or(used);
-        self.queue = if packets < NARROW {
+        self.queue = if packets < NARROW && self.before.is_none() {
             (self.queue as f64 * (1.0 - SMOOTHING) + queue as f64 * SMOOTHING) as u64
         } else {
             queue
@@ -428,11 +443,9 @@ impl Swift {
     /// round trip, an epoch lasts several.
     fn grow(&mut self, used: f64, trips: f64) {
         self.cuts = 0;
-        self.calm_trips += 1;
+        self.calm_trips = self.calm_trips.saturating_add(1);
         let Some(window) = self.window else { return };
-        if let Some(before) = self.before
-            && self.calm_trips >= BACK_AFTER
-        {
+        if let Some(before) = self.before {
             let way = before - window;
             if way <= before * NEARLY {
                 // The queue that caused the cut was not the path's limit.
@@ -479,7 +492,7 @@ impl Controller for Swift {
         }
         let mut base = self.base;
         if is_full {
-            self.full_base = self.full_base.min(nanos);
+            self.full_base = self.full_base.min(nanos.max(self.base));
             base = self.full_base;
         }
         if now.minus_nanos(nanos) < self.epoch.since {
@@ -510,7 +523,7 @@ impl Controller for Swift {
             return;
         }
         self.last_loss = now;
-        self.lossy_trips = if since < 2 * trip { self.lossy_trips + 1 } else { 1 };
+        self.lossy_trips = if since < 2 * trip { self.lossy_trips.saturating_add(1) } else { 1 };
         let window = self.dip.take().or(self.window);
         let packets = window.unwrap_or_else(|| f64::from(in_flight.max(1)));
         let is_behind_queue = std::mem::take(&mut self.is_queued);
@@ -518,6 +531,9 @@ impl Controller for Swift {
         if is_behind_queue || is_lossy {
             self.lossy_trips = 0;
             self.calm_trips = 0;
+            // An earlier cut by a long queue was no false alarm, and the session has not paused.
+            self.before = None;
+            self.last_rtt = now;
             self.set(packets * LEFT_AFTER_LOSSES);
         }
     }
@@ -571,6 +587,21 @@ mod tests {
                     swift.on_rtt(&sample);
                 }
             }
+        }
+
+        /// Single samples of `nanos` with a packet in flight until the session decides. Returns
+        /// their number.
+        fn decision(&mut self, swift: &mut Swift, nanos: u64) -> u32 {
+            let since = swift.epoch.since;
+            for samples in 1..=NOISY_SAMPLES {
+                self.0 = self.0.plus_nanos(nanos);
+                let now = self.0;
+                swift.on_rtt(&Sample { now, nanos, waited: 0, in_flight: 1, is_full: true });
+                if swift.epoch.since != since {
+                    return samples;
+                }
+            }
+            panic!("no decision: {swift:?}");
         }
 
         fn trips(&mut self, swift: &mut Swift, count: u32, nanos: u64, in_flight: u32) {
@@ -712,7 +743,9 @@ mod tests {
         };
         let config = SwiftConfig::new().min_rate(1_000_000_000);
         let (mut swift, mut clock) = (Swift::new(&config, &path), Clock::new());
-        clock.trips(&mut swift, 9, 3_000_000 * US, 40);
+        clock.trip(&mut swift, 1_000_000 * US, 0, 40);
+        clock.trips(&mut swift, 12, 3_000_000 * US, 40);
+        assert!(!swift.is_at_line());
         assert_eq!(swift.window(), u16::MAX, "the minimum rate needs a larger window");
     }
 
@@ -793,6 +826,45 @@ mod tests {
         assert_eq!(swift.window(), 23, "0.7 of 32");
     }
 
+    /// After a stall, the window recovers half of the loss with each decision. A loss shows that
+    /// the path was full.
+    #[test]
+    fn after_a_loss_the_window_does_not_return_to_its_size_before_a_long_queue() {
+        let (mut swift, mut clock) = cut();
+        clock.trip(&mut swift, BASE + 5_000 * US, 0, 32);
+        swift.on_loss(clock.0, 16);
+        assert_eq!(swift.window(), 12, "0.7 of 16");
+        clock.trip(&mut swift, BASE, 0, 12);
+        assert_eq!(swift.window(), 12, "one step of growth");
+    }
+
+    #[test]
+    fn a_loss_ends_a_pause() {
+        let (mut swift, mut clock) = cut();
+        clock.trip(&mut swift, BASE + 30 * US, 0, 32);
+        let lost = clock.0.plus_nanos(20 * BASE);
+        swift.on_loss(lost, 32);
+        swift.on_begin(lost.plus_nanos(BASE));
+        assert_eq!(swift.window(), 18, "0.7 of 25");
+    }
+
+    #[test]
+    fn another_packet_size_keeps_the_bytes_in_flight_and_the_rate() {
+        let (mut swift, mut clock) = cut();
+        clock.trip(&mut swift, BASE, 0, 32);
+        let rate = swift.rate();
+        swift.set_datagram(500);
+        assert_eq!(swift.window(), 66, "twice 32.7");
+        assert!(swift.rate().abs_diff(rate) <= 1);
+        // Samples from before the change do not count.
+        clock.trip(&mut swift, BASE, 0, 64);
+        let now = clock.0.plus_nanos(BASE);
+        swift.on_rtt(&Sample { now, nanos: BASE, waited: 0, in_flight: 64, is_full: true });
+        assert_eq!(swift.epoch.samples, 1);
+        swift.set_datagram(1_000);
+        assert_eq!((swift.epoch.samples, swift.last_used), (0, 32.0));
+    }
+
     /// A path of 100 us over a transport with the noise of kernel UDP.
     fn noisy() -> Swift {
         let path = Path {
@@ -817,6 +889,51 @@ mod tests {
         assert!(!swift.is_at_line());
     }
 
+    /// One round trip in ten is late. Nine in ten show an empty path.
+    #[test]
+    fn with_noisy_hosts_rare_late_samples_are_no_queue() {
+        let (mut swift, mut clock) = (noisy(), Clock::new());
+        for _ in 0..100 {
+            clock.trips(&mut swift, 9, BASE, 40);
+            clock.trip(&mut swift, 4 * BASE, 0, 40);
+            assert!(swift.is_at_line(), "{swift:?}");
+        }
+    }
+
+    #[test]
+    fn with_noisy_hosts_three_samples_decide_below_two_packets_and_six_from_there() {
+        for (packets, samples) in [(0.5, 3), (1.9, 3), (2.0, 6), (40.0, 6)] {
+            let (mut swift, mut clock) = (noisy(), Clock::new());
+            swift.set(packets);
+            assert_eq!(clock.decision(&mut swift, BASE), samples, "{packets}");
+        }
+    }
+
+    #[test]
+    fn with_noisy_hosts_jitter_raises_the_target_by_10_to_20_us() {
+        let target = |swift: &Swift| swift.target(0.01, BASE as f64);
+        let (mut swift, mut clock) = (noisy(), Clock::new());
+        assert_eq!(target(&swift), 34e3, "10 us above the largest target");
+        for _ in 0..40 {
+            swift.set(0.5);
+            clock.decision(&mut swift, BASE);
+            clock.decision(&mut swift, 2 * BASE);
+        }
+        assert_eq!(target(&swift), 44e3);
+    }
+
+    #[test]
+    fn after_a_pause_the_jitter_is_measured_anew() {
+        let (mut swift, mut clock) = (noisy(), Clock::new());
+        for nanos in [BASE, 2 * BASE] {
+            swift.set(0.5);
+            clock.decision(&mut swift, nanos);
+        }
+        assert!(swift.jitter > 0.0);
+        swift.on_begin(clock.0.plus_nanos(10_000 * BASE));
+        assert_eq!((swift.jitter, swift.last_queue), (0.0, 0));
+    }
+
     #[test]
     fn with_noisy_hosts_a_loss_lets_four_packets_fly_until_64_decisions_pass_without_another() {
         let (mut swift, mut clock) = (noisy(), Clock::new());
@@ -825,12 +942,37 @@ mod tests {
         assert_eq!(swift.window(), 1);
         swift.on_loss(clock.0, 1);
         assert_eq!(swift.window(), 4, "a packet that waits for a timeout does not stop the others");
-        while swift.lossless < LOSSLESS {
-            assert_eq!(swift.window(), 4);
-            clock.trip(&mut swift, 4 * BASE, 0, 1);
+        let mut decisions = 0;
+        while swift.window() == 4 && decisions < 100 {
+            clock.decision(&mut swift, 4 * BASE);
             swift.set(0.5);
+            decisions += 1;
         }
-        assert_eq!(swift.window(), 1);
+        assert_eq!((decisions, swift.window()), (64, 1));
+    }
+
+    #[test]
+    fn a_tenth_of_a_change_of_the_queue_enters_the_rate_below_one_packet_and_all_from_there() {
+        for (packets, queue) in [(0.5, 4 * US), (0.99, 4 * US), (1.0, 40 * US)] {
+            let (mut swift, mut clock) = (swift(), Clock::new());
+            for nanos in [BASE, BASE + 40 * US] {
+                swift.set(packets);
+                clock.trip(&mut swift, nanos, 0, 1);
+            }
+            swift.set(packets);
+            let rate = packets * 1e12 / (BASE + queue) as f64;
+            assert!((swift.rate() as f64 - rate).abs() <= 1.0, "{packets}: {}", swift.rate());
+        }
+    }
+
+    #[test]
+    fn a_stall_does_not_stay_in_the_rate_of_a_small_window() {
+        let (mut swift, mut clock) = (swift(), Clock::new());
+        clock.trip(&mut swift, BASE, 0, 1);
+        swift.set(1.2);
+        clock.trip(&mut swift, BASE + 5_000 * US, 0, 1);
+        clock.trip(&mut swift, BASE, 0, 1);
+        assert_eq!(swift.queue, 0);
     }
 
     #[test]
@@ -854,7 +996,7 @@ mod tests {
     fn a_path_that_has_become_longer_is_learned_after_four_cuts() {
         let (mut swift, mut clock) = cut();
         clock.trips(&mut swift, LONGER_AFTER, 3 * BASE, 40);
-        assert!(swift.window() <= 4, "{}", swift.window());
+        assert_eq!(swift.window(), 4);
         clock.trips(&mut swift, 60, 3 * BASE, 1_000);
         assert!(swift.window() > 100, "{}", swift.window());
     }
@@ -897,13 +1039,21 @@ mod tests {
 
     #[test]
     fn no_sample_makes_the_rate_or_the_window_zero() {
-        let mut swift = swift();
-        for nanos in [0, 1, u64::MAX, 0, u64::MAX / 2] {
-            for waited in [0, nanos] {
-                let now = Instant::from_nanos(u64::MAX / 2);
-                swift.on_rtt(&Sample { now, nanos, waited, in_flight: 0, is_full: nanos & 1 == 0 });
-                swift.on_loss(now, 0);
-                assert!(swift.rate() > 0 && swift.window() > 0);
+        let path =
+            Path { line_rate: None, noise: Duration::MAX, datagram: 0, round_trip: Some(u64::MAX) };
+        for mut swift in [swift(), noisy(), known(), Swift::new(&SwiftConfig::new(), &path)] {
+            let mut now = Instant::ZERO;
+            for nanos in [0, 1, u64::MAX >> 1, 0, u64::MAX >> 2] {
+                for (waited, is_full) in
+                    [(0, false), (nanos, false), (0, true), (nanos, true), (u64::MAX, true)]
+                {
+                    now = now.plus_nanos(1 << 40);
+                    swift.on_begin(now);
+                    swift.on_rtt(&Sample { now, nanos, waited, in_flight: 0, is_full });
+                    swift.on_loss(now, 0);
+                    assert!(swift.rate() > 0 && swift.window() > 0, "{swift:?}");
+                    assert!(swift.trip(0) > 0, "{swift:?}");
+                }
             }
         }
     }
