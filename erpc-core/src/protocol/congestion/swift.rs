@@ -14,17 +14,25 @@
 //! 3. **Decision.** At the end of an epoch the window grows or is cut. After [`LONGER_AFTER`] cuts
 //!    in a row that did not shorten the queue, the queue counts as a part of the path.
 //! 4. **Rate.** The session spaces its packets by window / round trip. A window below one packet is
-//!    only a rate (section 3.5).
+//!    only a rate, as in the paper's large incasts.
 //!
 //! ```text
-//! target   (6 us + 2 us * log2(time between packets / 100 ns), at most 24 us) * stretch + jitter
-//! growth   window += 0.125 * sqrt(window), but at least 0.5 % and at most 5.6 % of the window
+//! target   min(6 us + 2 us * log2(time between packets / 100 ns), limit) * stretch + jitter
+//! limit    24 us; 16 to 24 us where the link's rate is known, by packet time and path
+//! stretch  1; path / 3 ms on longer paths
+//! jitter   mean change of the queueing delay between decisions, at most the transport's noise and
+//!          20 us, but at least 5 % of the noise
+//! growth   window += 0.125 * sqrt(window), but at least 0.5 % and at most 5.6 % of the window;
+//!          twice as much with each decision after 16 without a queue, up to 25 % of the window
 //! cut      window *= 1 - min(queueing delay / round trip, 0.5) * min(sqrt(window / 6), 1)
 //! ```
 //!
 //! A new session is *free*: it has no window, and its credits are its only limit. The first queue
 //! gives it a window. A session is free again after a pause, or when it did not use its window for
 //! long.
+//!
+//! Constants without a reason of their own were chosen by the tables *Paths* in `BENCHMARKING.md`,
+//! and by the same runs with other seeds and with hosts that sleep (`--host-us 200`).
 //!
 //! # Differences from the paper
 //!
@@ -44,14 +52,14 @@
 //!   the path.
 //! * **Growth scales with the square root of the window** (a binomial algorithm, Bansal and
 //!   Balakrishnan, INFOCOM'01). A fixed step would be too large for hundreds of sessions and too
-//!   small for a thousand packets. After [`HYPER_AFTER`] round trips without a queue, growth
-//!   doubles in each round trip. Below five packets the root would be a large part of the window,
-//!   so growth is a fixed part of the window and *cuts* scale with the root instead. Windows
-//!   converge as they do above five packets, in smaller steps.
+//!   small for a thousand packets. After [`HYPER_AFTER`] decisions without a queue, growth doubles
+//!   with each decision. Below five packets the root would be a large part of the window, so growth
+//!   is a fixed part of the window and *cuts* scale with the root instead. Windows converge as they
+//!   do above five packets, in smaller steps.
 //! * **A stall of a host has no lasting effect.** It looks like a queue far above the target that
 //!   is gone a round trip later. The window then recovers half of the loss in each round trip,
 //!   until the session sees a queue again. If it sees none until the window is back, the cut was a
-//!   false alarm, and growth doubles in each round trip.
+//!   false alarm, and growth doubles with each decision.
 //! * **The link's rate may be unknown.** Free sessions do not need it.
 //!
 //! A queue that stays when the window shrinks is not caused by the session: the path has become
@@ -83,14 +91,14 @@ const SHORT_PATH: f64 = 3_000_000.0;
 /// The target always includes this part of the transport's noise. Most of the noise is subtracted
 /// with the hosts' own delays, and the least of several samples counts.
 const NOISE_PART: f64 = 0.05;
-/// The target includes the jitter, limited by the transport's noise and by [`MAX_JITTER`] ns. Jitter
-/// is the change of the queueing delay from one decision to the next. A queue of the session's own
-/// making grows slowly and adds little to it.
+/// The target includes the jitter, limited by the transport's noise and by [`MAX_JITTER`] ns.
+/// Jitter is the change of the queueing delay from one decision to the next. A queue of the
+/// session's own making grows slowly and adds little to it.
 const MAX_JITTER: f64 = 20_000.0;
 /// Weight of one decision in the mean jitter.
 const JITTER_PART: f64 = 0.125;
 /// Samples that a decision needs, besides a round trip. The second value applies where the
-/// transport's noise is larger than any target.
+/// transport's noise is larger than any target: there, the least of two samples is mostly noise.
 const SAMPLES: u32 = 2;
 const NOISY_SAMPLES: u32 = 6;
 /// Below this window, in packets, a decision needs half as many samples, because few packets make a
@@ -133,8 +141,9 @@ const STAYS: f64 = 0.7;
 /// packets ignore losses without a queue: with fewer packets in flight, no fewer would be lost.
 const LEFT_AFTER_LOSSES: f64 = 0.7;
 const LEAST_LOSSY: f64 = 4.0;
-/// Over a noisy transport a session keeps up to [`LEAST_LOSSY`] packets in flight until this many
-/// decisions have passed without a loss.
+/// Over a noisy transport, a loss allows [`LEAST_LOSSY`] packets in flight, until this many
+/// decisions have passed without another loss. A decision of a window below [`NOISY_RARE`] takes
+/// three samples. So this is for paths that lose more than one packet in about 200.
 const LOSSLESS: u32 = 64;
 /// A window of [`WIDE`] packets or more limits by itself, so packets are spaced [`SPACING`] times
 /// closer than the window demands.
