@@ -27,7 +27,8 @@ pub(in crate::protocol) struct Sample {
     /// The hosts' part of `nanos`, as an upper bound, in ns: the handler's time, and the time until
     /// the loop at either end read its queue.
     pub(in crate::protocol) waited: u64,
-    /// Packets of the session in flight.
+    /// Packets of the session in flight when the answer arrived. The answered packet counts, unless
+    /// a roll-back has released its credit before.
     pub(in crate::protocol) in_flight: u32,
     /// The packet or its answer had the largest size. A slow link needs longer to send it.
     pub(in crate::protocol) is_full: bool,
@@ -47,6 +48,7 @@ pub(in crate::protocol) trait Controller {
     fn on_mark(&mut self, now: Instant);
     /// A roll-back or a timeout declared a packet lost, with `in_flight` packets in flight.
     fn on_loss(&mut self, now: Instant, in_flight: u32);
-    /// The rate in bytes per second, between the minimum and the line's rate.
+    /// The rate in bytes per second, at least the minimum. Swift's rate may exceed the line's: its
+    /// window is the limit then.
     fn rate(&self) -> u64;
 }

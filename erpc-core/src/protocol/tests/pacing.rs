@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::pair::{CLIENT, Pair, SERVER, connected, header, kinds, ms, pattern, shape};
 use crate::protocol::measurement::Bypasses;
-use crate::protocol::{CongestionControl, DcqcnConfig, EndpointConfig, SessionId, TimelyConfig};
+use crate::protocol::{
+    CongestionControl, DcqcnConfig, EndpointConfig, SessionId, SwiftConfig, TimelyConfig,
+};
 use crate::time::Instant;
 use crate::wire::{Kind, ReplyInfo};
 
@@ -102,6 +104,40 @@ fn responses_arrive_at_the_rate_because_the_pulls_are_paced() {
     pair.burst_at_server(CLIENT, &pulls);
     pair.settle();
     assert_eq!(pair.outcome().result, Ok(message));
+}
+
+/// Swift derives a session's first window, and so its rate, from the packets in flight. The answer
+/// to a call of one packet is handled after its credit was released.
+#[test]
+fn the_packet_that_an_answer_is_for_counts_as_in_flight() {
+    let rate_with = |calls| {
+        let swift = CongestionControl::Swift(SwiftConfig::new());
+        let (mut pair, session) = Pair::connected(1_472, controlled(swift));
+        for token in 0..2 {
+            pair.call(session, token, b"an empty path of 100 us");
+            pair.pass(us(100));
+            pair.settle();
+        }
+        // The first decision still knows a short round trip.
+        for _ in 0..2 {
+            for token in 0..calls {
+                pair.call(session, token, b"a queue of 200 us");
+            }
+            pair.pass(us(300));
+            let requests = pair.take_to_server();
+            pair.burst_at_server(CLIENT, &requests);
+            for response in pair.take_to_client() {
+                pair.at_client(SERVER, &response);
+                pair.pass(us(1));
+                if let Some(rate) = rate(&pair, session) {
+                    return rate;
+                }
+            }
+        }
+        panic!("Swift does not limit the session");
+    };
+    let [four, eight] = [4, 8].map(rate_with);
+    assert!(eight.abs_diff(2 * four) <= 1, "{eight} B/s with 8 packets, {four} B/s with 4");
 }
 
 #[test]

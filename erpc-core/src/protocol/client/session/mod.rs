@@ -231,19 +231,19 @@ impl<R: Route> OpenSession<R> {
     /// A packet was answered after `trip` ns. The server says that it processed the packet for
     /// `served` ns of that. The packet and its answer may also have waited up to `waited` ns for an
     /// event loop. The RTO estimate excludes `served`. Congestion control gets `served + waited` as
-    /// an upper bound of the time that was not the network's.
+    /// an upper bound of the time that was not the network's. `in_flight` packets, the answered one
+    /// included, were in flight until the answer.
     #[inline(always)]
     fn measured<X>(
         &mut self,
         turn: &Turn<'_, X>,
         lines: &mut Lines<R>,
         trip: u64,
-        served: u64,
-        waited: u64,
+        (served, waited): (u64, u64),
+        in_flight: u32,
         is_full: bool,
     ) {
         self.rtt.sample(trip.saturating_sub(served));
-        let in_flight = u32::from(self.credits.taken());
         let waited = waited.saturating_add(served);
         let sample = Sample { now: turn.now, nanos: trip, waited, in_flight, is_full };
         if self.pacer.on_rtt(sample, turn.endpoint.config.bypasses) {
@@ -266,7 +266,8 @@ impl<R: Route> OpenSession<R> {
             self.rtt.sample(trip);
         } else {
             let is_full = is_full && is_large == self.flags.large();
-            self.measured(turn, lines, trip, 0, waited, is_full);
+            let in_flight = u32::from(self.credits.taken());
+            self.measured(turn, lines, trip, (0, waited), in_flight, is_full);
         }
     }
 

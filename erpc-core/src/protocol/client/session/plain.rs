@@ -115,8 +115,10 @@ impl<R: Route> OpenSession<R> {
         // One sample per burst: the others would differ only by the length of the burst itself.
         if is_first {
             let trip = turn.now.nanos_since(sent_at);
-            let served = info.processing_nanos();
-            self.measured(turn, lines, trip, served, turn.queue_wait.absence, false);
+            // With the answered packet, whose credit was released above.
+            let in_flight = u32::from(self.credits.taken()) + 1;
+            let waits = (info.processing_nanos(), turn.queue_wait.absence);
+            self.measured(turn, lines, trip, waits, in_flight, false);
         }
         if info.is_marked() | turn.marked {
             self.pacer.on_mark(turn.now, turn.endpoint.config.bypasses);

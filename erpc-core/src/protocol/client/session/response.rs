@@ -100,7 +100,8 @@ impl<R: Route> OpenSession<R> {
         }
         if !ambiguous && !accepted && is_single {
             let trip = turn.now.nanos_since(sent_at);
-            self.measured(turn, lines, trip, served, turn.queue_wait.absence, false);
+            let in_flight = u32::from(self.credits.taken());
+            self.measured(turn, lines, trip, (served, turn.queue_wait.absence), in_flight, false);
         }
         let extended = header.flags.extended();
         let result = if failure {
