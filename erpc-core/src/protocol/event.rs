@@ -21,8 +21,8 @@ pub struct SessionId {
 pub struct SessionAddress<R> {
     /// Where the client's packets go.
     pub server: R,
-    /// The id in the client's packets. 0 until the session is open.
-    pub to_server: u64,
+    /// The id in the client's packets; `None` until the session is open.
+    pub to_server: Option<u64>,
     /// The id in the server's packets.
     pub to_client: u64,
 }

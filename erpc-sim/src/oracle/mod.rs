@@ -228,10 +228,11 @@ impl Oracle {
         format!("session {}, {back}", self.session_ends(session))
     }
 
-    /// The beginning of the lines of a client's packets.
+    /// The beginning of the lines of a client's packets. Until the session is open, these are the
+    /// messages that open it. They have the id 0.
     fn session_ends(&self, session: u32) -> trace::Ends {
         let SessionRecord { of, address, .. } = self.sessions[session as usize];
-        trace::ends(self.routes[of], address.server, address.to_server)
+        trace::ends(self.routes[of], address.server, address.to_server.unwrap_or(0))
     }
 
     /// Prints an event, if the plan prints packets.

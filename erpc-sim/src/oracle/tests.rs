@@ -15,7 +15,7 @@ const SERVER: Incarnation = (1, 0);
 /// The address of every session.
 pub(super) const ADDRESS: Address = Address {
     server: SimRoute::new(1, 1),
-    to_server: 0x0007_8000_0600,
+    to_server: Some(0x0007_8000_0600),
     to_client: 0x0008_0000_0000,
 };
 /// When every sequence begins, in ns.

@@ -67,7 +67,7 @@ impl<R: Route> ClientTable<R> {
         let common = session.common();
         Some(SessionAddress {
             server: common.route,
-            to_server: session.opened().map_or(0, |session| session.remote().to_u64()),
+            to_server: session.opened().map(|session| session.remote().to_u64()),
             to_client: common.local_id(endpoint).to_u64(),
         })
     }

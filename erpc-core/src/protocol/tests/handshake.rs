@@ -91,6 +91,23 @@ fn a_session_opens_in_four_steps() {
 }
 
 #[test]
+fn a_session_has_an_address_until_it_ends_and_a_servers_id_once_it_is_open() {
+    let (mut pair, session) = connecting();
+    let address = pair.client.session_address(session).expect("the session opens");
+    assert_eq!((address.server, address.to_server), (SERVER, None));
+    pair.settle();
+    let address = pair.client.session_address(session).expect("the session is open");
+    pair.call(session, 1, b"a call");
+    let request = reaches_server(&mut pair);
+    assert_eq!(address.to_server, Some(header(&request).connection.to_u64()));
+    let response = reaches_client(&mut pair);
+    assert_eq!(address.to_client, header(&response).connection.to_u64());
+    pair.disconnect(session);
+    pair.settle();
+    assert_eq!(pair.client.session_address(session), None);
+}
+
+#[test]
 fn a_server_keeps_no_state_before_it_receives_its_cookie() {
     let (mut pair, _) = connecting();
     let hello = to_server(&mut pair);
