@@ -10,8 +10,9 @@ use std::path::PathBuf;
 /// returns an error or unwraps one.
 #[non_exhaustive]
 pub enum Error {
-    /// A `.proto` file is missing or wrong. For a mistake within a file, the text starts with the
-    /// file, the line and the column.
+    /// A `.proto` file is missing or wrong, `protoc` failed, or a descriptor set is not valid. If
+    /// `protox` finds a mistake within a file, the text starts with the file, the line and the
+    /// column.
     Proto(String),
     /// A file uses an edition instead of a syntax, and the edition or one of its features is not
     /// supported.
@@ -31,7 +32,7 @@ pub enum Error {
         /// Full name of the second method.
         second: String,
     },
-    /// Two items of a package or of a service have the same name in Rust.
+    /// Two items of one package, message or service have the same name in Rust.
     NameCollision {
         /// The first item, with its name in the `.proto` file.
         first: String,

@@ -36,10 +36,12 @@ pub(crate) enum Direction {
 /// The most items of one side of a stream.
 const MOST_ITEMS: u64 = 300;
 
-/// The most bytes of items of one side, except for the last item: several batches.
+/// About the most bytes of the items of one side, several batches: the number of items is at most
+/// this number divided by the mean length of an item.
 const MOST_BYTES: u64 = 10 * BATCH as u64;
 
-/// The most pauses of one reader or writer.
+/// The most pauses that are drawn for one reader or writer. Because the interval is rounded down,
+/// nearly twice as many are possible.
 const MOST_PAUSES: u32 = 6;
 
 /// The latest time for an early close of a stream, in ns after it has begun.

@@ -15,7 +15,8 @@ use crate::time::Instant;
 use crate::transport::Transport;
 
 impl<T: Transport> Calls<T> {
-    /// Starts a call on a session of `source`, or queues it until there is one. Returns its key.
+    /// Starts a call on a session of `source`, or queues it until there is one, or fails it; see
+    /// [`Self::assign`]. Returns its key.
     pub(crate) fn start_planned(
         &self,
         source: Rc<dyn SessionSource<T::Route>>,
@@ -56,7 +57,8 @@ impl<T: Transport> Calls<T> {
         self.table().get(key).and_then(|entry| entry.plan.as_deref_mut()).map(look)
     }
 
-    /// Submits a planned call on a session, or queues it.
+    /// Submits a planned call on a session, or queues it. Its attempt fails if the endpoint is
+    /// closed, if the queue is full, or if no server can be reached and the call does not wait.
     fn assign(&self, key: usize, request: MsgBuf) {
         let found =
             self.with_plan(key, |plan| (Rc::clone(&plan.source), plan.avoid.clone(), plan.waits));
@@ -99,7 +101,7 @@ impl<T: Transport> Calls<T> {
         });
     }
 
-    /// Removes a call from its channel's queue and assigns it a session.
+    /// Removes a call from its channel's queue and [assigns](Self::assign) it again.
     pub(crate) fn unline(&self, key: usize) {
         let request = self.with_plan(key, |plan| plan.leave(self.scheduler())).flatten();
         if let Some(request) = request {
@@ -112,7 +114,8 @@ impl<T: Transport> Calls<T> {
         self.with_plan(key, |plan| plan.waits).unwrap_or(false)
     }
 
-    /// Fails a queued call because no server can be reached.
+    /// Fails the attempt of a queued call, because no server can be reached. The call ends, or backs
+    /// off for another attempt.
     pub(crate) fn fail_in_line(&self, key: usize, cause: Cause) {
         let request = self.with_plan(key, |plan| plan.leave(self.scheduler())).flatten();
         self.failed(key, CallError::NotExecuted(cause), request);

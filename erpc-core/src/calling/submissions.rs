@@ -27,7 +27,7 @@ pub(crate) enum Submission<R> {
 }
 
 impl<T: Transport> Calls<T> {
-    /// Queues a call on `link` for the protocol. Fails the call instead if it has no request or the
+    /// Queues a call on `link` for the protocol. Fails the call instead if `call` is an error or the
     /// endpoint is closed. Returns the call's key.
     #[inline(always)]
     pub(crate) fn start(

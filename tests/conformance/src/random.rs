@@ -22,7 +22,8 @@ const LARGE: u64 = 100_000;
 pub enum Shape {
     /// Only required fields.
     Empty,
-    /// Every field of the outer two levels, and half of the deeper ones, up to the maximum number.
+    /// Every field of the outer two levels (of a oneof, one field), and half of the deeper ones, up
+    /// to the maximum number.
     Full,
     /// Some fields. The first field of type `string` or `bytes`, if there is one, is large: see
     /// `LARGE`.
