@@ -1,5 +1,5 @@
-//! `erpc-sim run` runs many seeds with all faults. `erpc-sim mutants` checks that the simulator
-//! catches planted bugs.
+//! `erpc-sim run` runs many seeds, each with the faults that it draws. `erpc-sim mutants` checks
+//! that the simulator catches planted bugs.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;

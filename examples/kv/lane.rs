@@ -105,8 +105,8 @@ impl Lane {
         })
     }
 
-    /// Lists a page of the keys that start with the folder of a random file, or with the file's name
-    /// if it has no folder. The page begins at the first such key, or after that file.
+    /// Lists a page of the keys that start with the folder of a random file, or with the file's
+    /// name if it has no folder. The page begins at the first such key, or after that file.
     async fn scan(&mut self) -> Result<(), Failure> {
         let shared = self.shared.clone();
         let from = &self.random.pick(shared.data.files()).key;

@@ -114,7 +114,7 @@ impl<T: Transport> Calls<T> {
         self.with_plan(key, |plan| plan.waits).unwrap_or(false)
     }
 
-    /// Fails the attempt of a queued call, because no server can be reached. The call ends, or backs
+    /// Fails the attempt of a queued call, because no server can be reached. The call ends or backs
     /// off for another attempt.
     pub(crate) fn fail_in_line(&self, key: usize, cause: Cause) {
         let request = self.with_plan(key, |plan| plan.leave(self.scheduler())).flatten();

@@ -27,8 +27,8 @@ pub(crate) enum Submission<R> {
 }
 
 impl<T: Transport> Calls<T> {
-    /// Queues a call on `link` for the protocol. Fails the call instead if `call` is an error or the
-    /// endpoint is closed. Returns the call's key.
+    /// Queues a call on `link` for the protocol. Fails the call instead if `call` is an error or if
+    /// the endpoint is closed. Returns the call's key.
     #[inline(always)]
     pub(crate) fn start(
         &self,

@@ -44,8 +44,8 @@ pub(super) struct Call {
     pub(super) deadline: Option<Instant>,
     /// Its caller has cancelled it.
     pub(super) cancelled: bool,
-    /// It ended because it was cancelled or its deadline had passed, with an error other than
-    /// `ResponseLost`: not even a part of a response had arrived.
+    /// The call ended as `NotExecuted` or `MaybeExecuted` because it was cancelled or its deadline
+    /// had passed. A call that ended as `ResponseLost` for one of these causes does not count.
     pub(super) ended_early: bool,
 }
 

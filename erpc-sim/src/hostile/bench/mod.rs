@@ -97,9 +97,9 @@ pub struct AttackReport {
     pub large_p99_nanos: u64,
     /// The server's counters at the end.
     pub stats: EndpointStats,
-    /// The most sessions that the server held.
+    /// The most sessions that the server held; read in every 16th turn and at the end.
     pub most_sessions: usize,
-    /// The most bytes of msgbufs that the server had in use.
+    /// The most bytes of msgbufs that the server had in use; read as `most_sessions` is.
     pub most_pool_bytes: usize,
     /// The most packets that one turn of the server's loop sent.
     pub most_sent_in_a_turn: u64,
