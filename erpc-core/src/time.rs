@@ -1,7 +1,8 @@
 //! The time type of the protocol: a count of nanoseconds that the caller supplies.
 //!
-//! The protocol never reads a clock; every entry point takes an [`Instant`]. A runtime reads its
-//! clock once per burst, a simulator computes the value.
+//! The protocol never reads a clock; every entry point takes an [`Instant`]. The event loop reads
+//! the system's clock, usually once per turn, or twice if it has received packets by a system call.
+//! A simulator computes the value.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;

@@ -73,8 +73,8 @@ struct Run {
     /// remain.
     #[arg(long, value_delimiter = ',')]
     skip: Vec<usize>,
-    /// A bug to plant in the protocol, by its name in erpc-core/src/mutants.rs. Needs a build with
-    /// `--cfg erpc_mutants`, as `mutants` does.
+    /// A bug to plant in the protocol, by its name in erpc-core/src/mutants.rs. Like the command
+    /// `erpc-sim mutants`, this option needs a build with `--cfg erpc_mutants`.
     #[arg(long, value_parser = bug)]
     bug: Option<usize>,
     /// Threads. By default the number of processors.

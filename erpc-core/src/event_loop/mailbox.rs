@@ -40,7 +40,7 @@ impl<M> Queue<M> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends an item, unless `limit` items are already queued.
+    /// Appends an item. Refuses it if `limit` items are already queued, or if the queue was closed.
     pub(crate) fn push(&self, item: M, limit: usize) -> Result<(), PushError> {
         let mut guard = self.lock();
         let Some(items) = guard.as_mut() else { return Err(PushError::Closed) };

@@ -397,8 +397,8 @@ impl EndpointConfig {
         self.reserved_sessions.unwrap_or(default)
     }
 
-    /// The time from an unanswered ping to the next one. It is so short that a path which loses a
-    /// third of the packets, one by one or in bursts, loses no session.
+    /// The time from an unanswered ping to the next one. It is so short that few sessions end on a
+    /// path that loses a third of the packets, one by one or in bursts.
     pub(super) fn ping_again(&self) -> Duration {
         self.ping_interval / PINGS_PER_INTERVAL
     }

@@ -12,8 +12,9 @@
 //! Therefore `Hello` is padded to [`HELLO_LEN`]. (`Moved` is 12 bytes longer than the shortest
 //! packet that it answers, but the server sends it only to senders that know a session's id.)
 //!
-//! `Open` and `Probe` may be padded with zeros to any length, to prove the size of the path. Their
-//! answers, `Opened` and `Probed`, have the same length.
+//! `Open` and `Probe` may be padded with zeros, to prove the size of the path. `Probed` is as long
+//! as its `Probe`. The `Opened` that answers a padded `Open` is as long as the `Open`, but at most
+//! the agreed datagram size. Without memory for the padding, an answer is not padded.
 
 use super::checksum::{TRAILER_LEN, overhead};
 use super::{

@@ -46,7 +46,8 @@ fn a_full_worker_queue_refuses_immediately() {
     Arc::new(Math { gate: Arc::clone(&gate) }).register(&mut routes).unwrap();
     let server = Background::start(&hub, Arc::new(routes), Some(WorkerPool::new(1, 2).unwrap()));
     let (endpoint, session) = server.connect(&hub);
-    // The window lets all 8 arrive. At most one runs and two queue, so at least five are refused.
+    // A session has 8 slots, so all 8 calls reach the server. The only worker runs at most one of
+    // them, and the queue holds two, so at least five are refused.
     let mut calls: Vec<_> = (0..8).map(|value| session.call(&GATED, &number(value))).collect();
     endpoint.run_until(|| calls.iter().filter(|call| call.is_ready()).count() >= 5);
     gate.open();

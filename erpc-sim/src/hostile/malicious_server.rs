@@ -9,9 +9,10 @@ use super::{Attacker, Forged, Pace};
 use crate::net::Packet;
 use crate::{Random, SimRoute};
 
-/// A server that answers handshakes correctly and requests with lies: forged credit returns for
-/// packets that were never sent, or whose credits were returned long ago; gaps where there are
-/// none; windows of any size; responses and `Accepted`s without a request.
+/// A server that answers handshakes correctly, but never serves a request. Instead it sends lies at
+/// its pace: credit returns for packets that were never sent, or whose credits were returned long
+/// ago; credit returns that report gaps where there are none; windows of any size; responses
+/// without a body; `Accepted`s. The last two name requests that were sent, and others.
 pub struct MaliciousServer {
     me: SimRoute,
     pace: Pace,

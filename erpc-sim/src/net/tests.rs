@@ -191,8 +191,8 @@ fn busy_ports_share_the_buffer() {
     assert_eq!(peaks, [6_000, 4_000]);
 }
 
-/// A packet that has left a port no longer counts, although it has not arrived yet and the port has
-/// not been used since.
+/// A packet that has left a switch port takes no more room in the switch's buffer. That holds while
+/// the packet is still on the cable, and if no other packet has used the port since.
 #[test]
 fn a_packet_that_has_left_makes_room() {
     let slow = Link { delay_nanos: 1_000_000, ..TEN_GIGABIT };

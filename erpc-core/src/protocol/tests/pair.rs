@@ -624,7 +624,7 @@ pub(crate) fn acceptor() -> Acceptor {
     acceptor_with(9)
 }
 
-/// An acceptor whose cookies no acceptor with another secret accepts.
+/// An acceptor that makes its cookies with `secret`. Acceptors with other secrets refuse them.
 pub(crate) fn acceptor_with(secret: u8) -> Acceptor {
     Acceptor::new(Arc::new(ListenGroup::new([secret; 16], vec![0])), 0)
 }

@@ -305,7 +305,8 @@ impl UdpRx {
         }
     }
 
-    /// Passes a packet on if another member must receive it. Returns whether it did.
+    /// Returns whether another member must receive the packet. If so, passes the packet on. If that
+    /// member's inbox is full, the packet is lost and counted as overflow.
     fn passed_on(&mut self, packet: Packet) -> bool {
         let bytes = &self.buffers[packet.at as usize..(packet.at + packet.len) as usize];
         let Some(member) = &self.member else { return false };

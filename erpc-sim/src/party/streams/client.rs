@@ -259,7 +259,8 @@ impl ClientStream {
                     context.oracle.no_memory();
                     self.machine.fail(CallError::Rejected(RejectReason::NoMemory(error)));
                     self.give_up(context);
-                    // The user is woken once more, and learns of the failure.
+                    // True at the first failure, so that `go_on` runs its loop once more. There
+                    // the reader learns that the stream has failed.
                     return !std::mem::replace(&mut self.failed, true);
                 }
             }
