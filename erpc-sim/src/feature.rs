@@ -24,7 +24,8 @@ pub enum Feature {
     Extension,
     /// Endpoints are cut off, for shorter and longer than the liveness timeout.
     Partitions,
-    /// Endpoints receive nothing for a while, or send nothing. The two times are independent.
+    /// Some endpoints receive nothing for a while, some send nothing, and some have both outages.
+    /// The two outages of an endpoint begin and end independently.
     OneWay,
     /// The path carries only packets that are smaller than before, or smaller than the two ends
     /// announce.

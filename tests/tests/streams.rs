@@ -309,7 +309,8 @@ fn handlers_end_when_their_client_ends() {
     });
 }
 
-/// Idle streams use no slots, credits, window or memory of calls. Rounds with and without them
+/// Each stream has a session of its own, and an idle stream holds no part of the window or the
+/// room. So idle streams take nothing away from calls. Rounds with and without idle streams
 /// alternate, so that other load of the machine affects both.
 #[test]
 fn a_hundred_idle_streams_delay_no_call() {

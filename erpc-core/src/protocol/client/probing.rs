@@ -41,8 +41,9 @@ pub(super) struct Probing {
     /// As `answered`, but without second copies, so it is certain. All packets from the server that
     /// arrived before this time have been read.
     read_until: Instant,
-    /// When the latest answered probe was sent. The answer may belong to its first copy. Packets
-    /// sent earlier are presumed passed.
+    /// The `since` of the latest [`State::Supposed`] in which no older answer arrived for one RTT.
+    /// So the server probably answered the second copy, which was sent at that time. Calls whose
+    /// packets were sent earlier count as passed.
     supposed: Instant,
     state: State,
     /// Floors of the due time: `passed_at` for passed calls, `patience` for calls that wait for the

@@ -78,7 +78,8 @@ impl RetryTimer {
         self.accepted = true;
     }
 
-    /// This endpoint was stopped until `since`: its timeouts prove nothing about the time before.
+    /// This endpoint was stopped until now and could not receive. So the call's time without
+    /// progress counts from `since` at the earliest, which is an earlier time than now.
     pub(super) fn back(&mut self, since: Instant) {
         self.stalled_at = self.stalled_at.max(since);
     }

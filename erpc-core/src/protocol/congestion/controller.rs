@@ -9,8 +9,9 @@ use crate::time::Instant;
 pub(in crate::protocol) struct Path {
     /// The rate of this endpoint's link, in bytes per second; `None` if it is unknown.
     pub(in crate::protocol) line_rate: Option<u64>,
-    /// How far round trips scatter when no queue in the network delays packets. Includes the path's
-    /// own round trip.
+    /// How far round trips scatter when no queue in the network delays packets: the transport's
+    /// `rtt_noise`. Timely adds the time of a queue to this value to get `T_low`. So the value must
+    /// also cover the round trip of a short path.
     pub(in crate::protocol) noise: Duration,
     /// Size of the largest datagram, in bytes.
     pub(in crate::protocol) datagram: u32,

@@ -105,8 +105,8 @@ fn a_response_to_an_incompletely_sent_request_is_dropped() {
 
 #[test]
 fn a_response_to_the_first_copies_is_accepted_after_a_timeout() {
-    // Every packet was sent once. The client has gone back since, and has retransmitted fewer
-    // packets.
+    // The client has sent all six packets once. After the timeout it sends only packet 3 again, the
+    // oldest unacknowledged one. The response may answer the first copies.
     let (mut pair, session) = called_with(EndpointConfig::new().credits(4).max_credits(4), 6);
     let more = pair.credit_return(0, 3).bytes();
     pair.at_client(SERVER, &more);

@@ -136,8 +136,8 @@ impl Injector {
         injector
     }
 
-    /// The random events that can hit a packet. Of bursts, only the beginning: without it, no
-    /// burst loses packets.
+    /// The random events that can hit a packet. For bursts, the list has only the event that begins
+    /// a burst. If no burst can begin, no burst loses packets.
     fn lots(&self) -> [Lot; 8] {
         [
             self.drop,

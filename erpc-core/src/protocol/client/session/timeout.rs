@@ -30,7 +30,9 @@ enum Suspicion {
 }
 
 impl<R: Route> OpenSession<R> {
-    /// This endpoint was stopped and could not receive: the server counts as heard at `since`.
+    /// This endpoint was stopped until now and could not receive. So the server counts as heard at
+    /// `since`, and a call's time without progress counts from `since` at the earliest. `since` is
+    /// an earlier time than now, from `EndpointConfig::back_since`.
     pub(in crate::protocol::client) fn back(&mut self, since: Instant) {
         self.liveness.back(since);
         for retry in self.slots.iter_mut().filter_map(|(_, slot)| slot.retry_mut()) {
