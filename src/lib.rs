@@ -153,7 +153,7 @@ pub use erpc_core::client::{
 };
 #[cfg(feature = "tokio")]
 pub use erpc_core::endpoint::tokio;
-pub use erpc_core::endpoint::{Endpoint, Handle, OpenError, SubmitError};
+pub use erpc_core::endpoint::{Endpoint, Handle, OpenError, SubmitError, sleep, spawn, timeout};
 pub use erpc_core::event_loop::{EndpointStats, IdlePolicy, LoopGaps, MAILBOX_LIMIT};
 pub use erpc_core::executor::{Elapsed, JoinAll, JoinHandle, Sleep, join_all};
 pub use erpc_core::protocol::{

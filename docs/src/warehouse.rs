@@ -100,15 +100,13 @@ impl Stock for Warehouse {
         out: Outgoing<Change>,
     ) -> Result<(), Status> {
         let item = &request.message().item;
-        let endpoint: Endpoint =
-            Endpoint::current().ok_or(Status::internal("not in an event loop"))?;
         let mut told = None;
         while !out.is_closed() {
             let count = self.count_of(item)?;
             if told.replace(count) != Some(count) {
                 out.send(&Change { count }).await?;
             }
-            endpoint.sleep(LOOK).await;
+            erpc::sleep(LOOK).await;
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! The programs of the guide, in the order of its chapters.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use erpc::{
@@ -59,6 +61,58 @@ mod server {
         let mut metadata = Metadata::new();
         metadata.insert("shelf", "b 12").map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(CountReply { count: 1 }).with_metadata(metadata))
+    }
+
+    async fn patient(request: Request<'_, CountRequest>) -> Result<Response<CountReply>, Status> {
+        let item = request.into_message().item;
+        let counting = async {
+            erpc::sleep(Duration::from_millis(1)).await;
+            7
+        };
+        let count = erpc::timeout(Duration::from_secs(1), counting)
+            .await
+            .map_err(|_| Status::unavailable("counting takes too long today"))?;
+        // Continues after the handler has answered.
+        erpc::spawn(async move { println!("{item} was counted") });
+        Ok(Response::new(CountReply { count }))
+    }
+
+    #[test]
+    fn a_handler_waits_in_its_event_loop() -> Outcome {
+        let endpoint = Endpoint::udp()?;
+        let reply = endpoint.block_on(patient(Request::new(bolts())))?;
+        assert_eq!(reply.into_message().map(|reply| reply.count), Some(7));
+        Ok(())
+    }
+
+    mod wrong {
+        use super::*;
+
+        // Clippy reports an unfulfilled expectation if the lint does not see the mistake.
+        #[expect(clippy::await_holding_lock, reason = "the guide shows that clippy reports it")]
+        #[expect(dead_code, reason = "it would stop the loop")]
+        async fn take_all(items: &Mutex<HashMap<String, u64>>, item: &str) -> Option<u64> {
+            let mut items = items.lock().unwrap_or_else(PoisonError::into_inner);
+            // Wrong: the guard `items` lives until the end of the function.
+            erpc::sleep(Duration::from_millis(1)).await;
+            items.remove(item)
+        }
+    }
+
+    async fn take_all(items: &Mutex<HashMap<String, u64>>, item: &str) -> Option<u64> {
+        let count = items.lock().unwrap_or_else(PoisonError::into_inner).remove(item);
+        erpc::sleep(Duration::from_millis(1)).await;
+        count
+    }
+
+    #[test]
+    fn handlers_that_release_their_lock_before_they_wait_do_not_stop_the_loop() -> Outcome {
+        let endpoint = Endpoint::udp()?;
+        let items = Mutex::new(HashMap::from([("bolt".to_owned(), 7)]));
+        let calls = [take_all(&items, "bolt"), take_all(&items, "bolt")];
+        let counts = endpoint.block_on(join_all(calls.map(Box::pin)));
+        assert_eq!(counts, [Some(7), None]);
+        Ok(())
     }
 
     #[test]

@@ -98,8 +98,12 @@ fn tasks_use_an_endpoint_on_another_thread() {
             assert_eq!(task.await.unwrap(), Ok(Ok(number * 2)));
         }
         assert_eq!(server.stats().server_sessions, 1, "jobs share the endpoint's local channel");
-        let panicked = remote.run(|_| async { panic!("the job panics") }).await;
-        assert_eq!(panicked, Err::<(), _>(RemoteError::Lost));
+        let panicked = remote.run(|_| async { panic!("the job's future panics") }).await;
+        assert_eq!(panicked, Err::<(), _>(RemoteError::Panicked));
+        let panicked = remote.run(bad_job).await;
+        assert_eq!(panicked, Err(RemoteError::Panicked));
+        assert_eq!(RemoteError::Panicked.to_string().find("the job panicked"), Some(0));
+        assert_eq!(remote.run(|_| async { 7 }).await, Ok(7), "the endpoint continues");
         let end = remote.run(|endpoint| async move {
             endpoint.local(|_| Ended(Rc::default())).0.set(true);
         });
@@ -108,6 +112,11 @@ fn tasks_use_an_endpoint_on_another_thread() {
     thread.join().unwrap();
     let late = runtime().block_on(remote.run(|_| async {}));
     assert_eq!(late, Err(RemoteError::Lost));
+}
+
+/// Panics before it has returned a future.
+fn bad_job(_: Endpoint) -> std::future::Ready<()> {
+    panic!("the job panics")
 }
 
 struct Ended(Rc<Cell<bool>>);

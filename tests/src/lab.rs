@@ -32,7 +32,6 @@ pub fn loopback() -> UdpConfig {
 ///
 /// # Panics
 /// If the system refuses the socket, or the configuration is wrong.
-#[must_use]
 pub fn client(config: EndpointConfig) -> Endpoint {
     Endpoint::udp_with(&loopback(), config).expect("the client endpoint opens")
 }

@@ -45,7 +45,6 @@ impl<T: Transport> Endpoint<T> {
 
     /// Starts to open a session and returns it immediately. Calls wait until the session is open.
     /// If it cannot be opened, the calls fail with the reason.
-    #[must_use]
     pub fn open(&self, peer: T::Route) -> Session<T> {
         Session::open(self.parts(), peer)
     }

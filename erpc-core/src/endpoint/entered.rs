@@ -4,15 +4,21 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::executor::scheduler::Scheduler;
 use crate::executor::tasks::{self, Executor};
+
+/// An endpoint over any transport.
+pub(crate) trait AnyEndpoint: Any {
+    fn scheduler(&self) -> &Rc<Scheduler>;
+}
 
 thread_local! {
     /// The endpoints whose loops run on this thread, innermost last.
-    static ENTERED: RefCell<Vec<Rc<dyn Any>>> = const { RefCell::new(Vec::new()) };
+    static ENTERED: RefCell<Vec<Rc<dyn AnyEndpoint>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The innermost endpoint whose loop runs on this thread.
-pub(crate) fn current() -> Option<Rc<dyn Any>> {
+pub(crate) fn current() -> Option<Rc<dyn AnyEndpoint>> {
     ENTERED.with_borrow(|entered| entered.last().cloned())
 }
 
@@ -24,7 +30,7 @@ pub(crate) struct EnteredEndpoint {
 
 impl EnteredEndpoint {
     /// Records that this thread runs the loop of `endpoint`, until the result is dropped.
-    pub(crate) fn enter(endpoint: Rc<dyn Any>, executor: &Executor) -> Self {
+    pub(crate) fn enter(endpoint: Rc<dyn AnyEndpoint>, executor: &Executor) -> Self {
         ENTERED.with_borrow_mut(|entered| entered.push(endpoint));
         Self { _executor: executor.enter() }
     }

@@ -33,7 +33,8 @@ impl<T: Transport> Handle<T> {
     }
 
     /// Runs `job` on the endpoint's thread, with its next turn; wakes the endpoint if it sleeps.
-    /// The job may make calls and spawn tasks. The endpoint does nothing else while it runs.
+    /// The job may make calls and spawn tasks. The endpoint does nothing else while it runs. If the
+    /// job panics, the panic hook reports that, and the endpoint continues.
     ///
     /// # Errors
     /// [`SubmitError`] if too many jobs are queued, or the endpoint is gone; the job is then

@@ -5,6 +5,7 @@
 mod ending;
 mod entered;
 pub(crate) mod handle;
+mod here;
 pub(crate) mod open;
 pub(crate) mod parts;
 mod run;
@@ -16,4 +17,5 @@ mod turn;
 mod watch;
 
 pub use handle::{Handle, SubmitError};
+pub use here::{sleep, spawn, timeout};
 pub use open::{Endpoint, OpenError};

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entered;
+use super::entered::{self, AnyEndpoint};
 use super::handle::Handle;
 use super::parts::EndpointParts;
 use super::watch::OverflowWatch;
@@ -17,6 +17,7 @@ use crate::buf::{MsgBuf, NoMemory};
 use crate::event_loop::idle::IdlePolicy;
 use crate::event_loop::{EndpointStats, Rpc};
 use crate::executor::join::JoinHandle;
+use crate::executor::scheduler::Scheduler;
 use crate::executor::sleep::{Elapsed, Sleep};
 use crate::protocol::{Acceptor, ConfigError, EndpointConfig, ListenGroup};
 use crate::random::{random_key, secret};
@@ -40,6 +41,31 @@ use crate::transport::{Route, Transport};
 /// that holds an `Endpoint` keeps the endpoint alive permanently; use [`Endpoint::current`]
 /// instead.
 ///
+/// A future of an endpoint completes only while the endpoint's loop runs. Await it in
+/// [`Endpoint::block_on`] or a task of the same endpoint. If it is polled elsewhere, for example in
+/// the loop of another endpoint, and the loop of its own endpoint does not run a turn for a second
+/// (or for the liveness timeout, if that is shorter), then the future panics.
+///
+/// # Panics in your code
+/// The panic hook reports each panic. What it ends depends on the code that panicked:
+///
+/// | code | effect of a panic |
+/// |---|---|
+/// | handler, interceptor, codec of a handler | the call fails with [`Code::Internal`] |
+/// | task | awaiting its [`JoinHandle`] panics with the same payload |
+/// | job of [`Handle::submit`] or `Remote::run` | the job ends; `Remote::run` returns an error |
+/// | [`Resolver`], [`Target`] of a `Lookup` | the query fails; the channel asks again |
+/// | callback of a call, with its codec | passes through, at the end of the turn |
+/// | future of `block_on`, condition of `run_until` | passes through |
+///
+/// "Passes through" means: through the function that runs the loop. The endpoint can then be used
+/// as before. The threads of a [`Server`] continue after a panic of a callback.
+///
+/// [`Code::Internal`]: crate::status::Code::Internal
+/// [`Resolver`]: crate::client::Resolver
+/// [`Target`]: crate::client::Target
+/// [`Server`]: crate::server::Server
+///
 /// ```no_run
 /// use erpc_core::endpoint::Endpoint;
 /// use erpc_core::service::Method;
@@ -51,6 +77,7 @@ use crate::transport::{Route, Transport};
 /// assert_eq!(endpoint.block_on(session.call(&DOUBLE, &21))?, 42);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use = "dropping the last handle ends the endpoint"]
 pub struct Endpoint<T: Transport = UdpTransport> {
     pub(super) owner: Rc<EndpointOwner<T>>,
 }
@@ -70,6 +97,12 @@ impl<T: Transport> Drop for EndpointOwner<T> {
         drop(self.locals.take());
         self.parts.shut_down();
         self.parts.orphan();
+    }
+}
+
+impl<T: Transport> AnyEndpoint for EndpointOwner<T> {
+    fn scheduler(&self) -> &Rc<Scheduler> {
+        self.parts.scheduler()
     }
 }
 
@@ -205,16 +238,20 @@ impl<T: Transport> Endpoint<T> {
         self.sleep(within).limit(future)
     }
 
-    /// Ends the endpoint now, even if other handles exist: its tasks are dropped, its sessions end,
-    /// and its calls fail with [`Cause::Shutdown`](crate::protocol::Cause::Shutdown), as do later
-    /// calls. Dropping the last handle does the same. A second call does nothing. Within a handler
-    /// or callback, the endpoint accepts no more calls from now on, and the rest happens at the end
-    /// of the turn.
+    /// Ends the endpoint now, even if other handles exist: its tasks and the values of
+    /// [`Endpoint::local`] are dropped, its sessions end, and its calls fail with
+    /// [`Cause::Shutdown`](crate::protocol::Cause::Shutdown), as do later calls. Dropping the last
+    /// handle does the same. A second call does nothing. Within a handler or callback, the endpoint
+    /// accepts no more calls from now on, and the rest happens at the end of the turn.
     pub fn shutdown(&self) {
+        // Such a value may hold the endpoint, which would then never be dropped.
+        drop(self.owner.locals.take());
         self.owner.parts.shut_down();
     }
 
     /// Starts a task. It runs within this endpoint's loop and need not be `Send`.
+    ///
+    /// A panic in the task ends only the task; see [`JoinHandle`].
     ///
     /// A task that holds an `Endpoint` keeps it alive as long as the task runs. Hold sessions
     /// instead, call [`Endpoint::current`] when needed, or end the endpoint with
@@ -230,10 +267,13 @@ impl<T: Transport> Endpoint<T> {
     }
 
     /// The endpoint whose loop this thread runs, for handlers, callbacks and tasks that make calls.
-    /// `None` outside of a loop, and if the transport is not `T`.
+    /// `None` outside of a loop, and if the transport is not `T`. [`sleep`](super::sleep),
+    /// [`timeout`](super::timeout) and [`spawn`](super::spawn) use this endpoint whatever its
+    /// transport is.
     #[must_use]
     pub fn current() -> Option<Self> {
-        entered::current()?.downcast::<EndpointOwner<T>>().ok().map(|owner| Self { owner })
+        let owner: Rc<dyn Any> = entered::current()?;
+        owner.downcast::<EndpointOwner<T>>().ok().map(|owner| Self { owner })
     }
 
     /// The endpoint's own value of type `V`, created by `init` at the first use. All endpoints of a

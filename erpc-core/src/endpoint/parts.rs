@@ -1,6 +1,7 @@
 //! The parts of an endpoint, which its handles share.
 
 use std::cell::{Cell, RefCell, RefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,7 +142,9 @@ impl<T: Transport> EndpointParts<T> {
         }
     }
 
-    /// Runs the closures that other threads have submitted; returns their number.
+    /// Runs the closures that other threads have submitted; returns their number. A panic of a
+    /// closure does not reach the loop, which belongs to another thread than the closure. The panic
+    /// hook has reported it.
     pub(super) fn run_jobs(&self) -> usize {
         if !self.mailbox.bell().is_rung() {
             return 0;
@@ -149,7 +152,7 @@ impl<T: Transport> EndpointParts<T> {
         let mut jobs = self.jobs.take();
         self.mailbox.take_jobs(&mut jobs);
         let count = jobs.len();
-        jobs.drain(..).for_each(|job| self.scheduler.run_callback(job));
+        jobs.drain(..).for_each(|job| drop(catch_unwind(AssertUnwindSafe(job))));
         self.jobs.set(jobs);
         count
     }

@@ -111,7 +111,8 @@ impl<T: Transport> Endpoint<T> {
     fn turn_containing_panics(&self) -> usize {
         let parts = &*self.owner.parts;
         let work = parts.turn() + parts.run_jobs();
-        self.owner.watch.look(parts);
+        let turns = parts.scheduler().executor().standstill().count_turn();
+        self.owner.watch.look(parts, turns);
         work
     }
 

@@ -35,13 +35,14 @@
 //! simpler, but tokio's reactor costs some microseconds per wake.
 //!
 //! If a tokio task awaits a future of an endpoint while no thread runs the endpoint's loop, it
-//! would wait forever. Instead, the future panics after the liveness timeout, with a message that
-//! says how to fix it.
+//! would wait forever. Instead, the future panics after a second, with a message that says how to
+//! fix it.
 
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -55,6 +56,7 @@ use ::tokio::time::sleep;
 use super::handle::{Handle, SubmitError};
 use super::open::Endpoint;
 use super::parts::EndpointParts;
+use crate::executor::join::caught;
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
@@ -71,7 +73,8 @@ impl<T: Transport> Remote<T> {
     /// use [`Endpoint::local`] for clients that many jobs share.
     ///
     /// Dropping the returned future also drops the job's future, on the endpoint's thread, which
-    /// cancels its calls.
+    /// cancels its calls. If `job` or its future panics, the panic hook reports that, the result is
+    /// [`RemoteError::Panicked`], and the endpoint continues with everything else.
     ///
     /// # Errors
     /// [`RemoteError`] if there is no output.
@@ -85,14 +88,17 @@ impl<T: Transport> Remote<T> {
     {
         let (sender, receiver) = oneshot::channel();
         let submitted = self.handle.submit(move |endpoint| {
-            let future = job(endpoint.clone());
-            drop(endpoint.spawn(answer(future, sender)));
+            match catch_unwind(AssertUnwindSafe(|| job(endpoint.clone()))) {
+                Ok(future) => drop(endpoint.spawn(answer(future, sender))),
+                // Fails if the receiver was dropped meanwhile.
+                Err(_panic) => drop(sender.send(Err(RemoteError::Panicked))),
+            }
         });
         submitted.map_err(|error| match error {
             SubmitError::Full => RemoteError::Full,
             SubmitError::Gone => RemoteError::Lost,
         })?;
-        receiver.await.map_err(|_| RemoteError::Lost)
+        receiver.await.unwrap_or(Err(RemoteError::Lost))
     }
 
     /// The handle from which this was created.
@@ -103,8 +109,8 @@ impl<T: Transport> Remote<T> {
 }
 
 /// Sends the future's output. Drops the future when the receiver is dropped.
-async fn answer<F: Future>(future: F, mut sender: oneshot::Sender<F::Output>) {
-    let mut future = pin!(future);
+async fn answer<F: Future>(future: F, mut sender: oneshot::Sender<Result<F::Output, RemoteError>>) {
+    let mut future = pin!(caught(future));
     let output = poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
@@ -114,7 +120,7 @@ async fn answer<F: Future>(future: F, mut sender: oneshot::Sender<F::Output>) {
     .await;
     if let Some(output) = output {
         // Fails if the receiver was dropped meanwhile.
-        drop(sender.send(output));
+        drop(sender.send(output.map_err(|_panic| RemoteError::Panicked)));
     }
 }
 
@@ -143,15 +149,20 @@ pub enum RemoteError {
     /// [`MAILBOX_LIMIT`](crate::event_loop::MAILBOX_LIMIT) jobs are already queued; the new job was
     /// not started.
     Full,
-    /// The endpoint is gone, or the job panicked. The job may have started.
+    /// The endpoint is gone. The job may have started.
     Lost,
+    /// The job panicked. The panic hook has reported where. The endpoint continues.
+    Panicked,
 }
 
 impl fmt::Display for RemoteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => SubmitError::Full.fmt(f),
-            Self::Lost => f.write_str("the endpoint is gone, or the job panicked"),
+            Self::Lost => f.write_str("the endpoint is gone; the job may have started"),
+            Self::Panicked => {
+                f.write_str("the job panicked; the panic message is on standard error")
+            }
         }
     }
 }
@@ -178,7 +189,7 @@ const TURNS: usize = 16;
 /// Outside of a tokio runtime with I/O and time. Panics of callbacks pass through.
 pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
     let parts = endpoint.parts();
-    let _driven = parts.scheduler().executor().standstill.driven();
+    let _driven = parts.scheduler().executor().standstill().driven();
     let watch = WatchedSockets::new(parts)?;
     let mut ready: Option<Ready<'_>> = None;
     while !parts.is_closed() {

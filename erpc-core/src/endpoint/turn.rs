@@ -17,8 +17,6 @@ impl<T: Transport> EndpointParts<T> {
     #[inline]
     pub(super) fn turn(&self) -> usize {
         let scheduler = &**self.scheduler();
-        #[cfg(feature = "tokio")]
-        scheduler.executor().standstill.turn();
         let mut now = scheduler.now();
         let mut work = 0;
         let mut rpc = self.rpc.try_borrow_mut().expect(

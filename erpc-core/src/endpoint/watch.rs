@@ -13,7 +13,6 @@ use crate::transport::udp::{OVERFLOW_HINT, UdpTransport};
 /// the first overflow that it finds, and no later one.
 #[derive(Default)]
 pub(crate) struct OverflowWatch {
-    turns: Cell<u32>,
     looked: Cell<Instant>,
     reported: Cell<bool>,
 }
@@ -21,10 +20,9 @@ pub(crate) struct OverflowWatch {
 impl OverflowWatch {
     const INTERVAL: Duration = Duration::from_secs(1);
 
+    /// Called after each turn; `turns` is the number of turns so far.
     #[inline]
-    pub(crate) fn look<T: Transport>(&self, endpoint: &EndpointParts<T>) {
-        let turns = self.turns.get().wrapping_add(1);
-        self.turns.set(turns);
+    pub(crate) fn look<T: Transport>(&self, endpoint: &EndpointParts<T>, turns: u64) {
         if turns.is_multiple_of(1_024) && !self.reported.get() {
             self.look_slow(endpoint);
         }

@@ -13,21 +13,47 @@ use std::task::{Context, Poll, Waker};
 /// its output.
 ///
 /// The task continues if the handle is dropped. If the task panicked, awaiting the handle panics
-/// with the same payload. If the endpoint ends before the task, the handle never becomes ready.
+/// with the same payload. Without an await, only the panic hook reports the panic. Awaiting the
+/// handle of a task that was dropped because its endpoint has ended panics, too.
 pub struct JoinHandle<O> {
     join: Rc<JoinState<O>>,
+    check: Rc<dyn WaitCheck>,
+}
+
+/// Finds waits that never end, because nothing runs the endpoint of the future that waits.
+pub(super) trait WaitCheck {
+    /// Called when a future of the endpoint has to wait, and perhaps no task of the endpoint polls
+    /// it.
+    ///
+    /// # Panics
+    /// If nothing runs the endpoint.
+    fn check(&self, cx: &Context<'_>);
 }
 
 struct JoinState<O> {
     output: RefCell<Option<Result<O, Box<dyn Any + Send>>>>,
+    /// Whether the task has ended, with or without an output.
+    ended: Cell<bool>,
     waiter: Cell<Option<Waker>>,
 }
 
+/// The task's side. Its drop ends the wait for the task.
+struct JoinEnd<O>(Rc<JoinState<O>>);
+
+impl<O> Drop for JoinEnd<O> {
+    fn drop(&mut self) {
+        self.0.ended.set(true);
+        if let Some(waiter) = self.0.waiter.take() {
+            waiter.wake();
+        }
+    }
+}
+
 impl<O> JoinHandle<O> {
-    /// Whether the task has ended and the handle still holds its output.
+    /// Whether the task has ended, also if it was dropped with its endpoint.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.join.output.borrow().is_some()
+        self.join.ended.get()
     }
 }
 
@@ -39,7 +65,11 @@ impl<O> Future for JoinHandle<O> {
         match output {
             Some(Ok(output)) => Poll::Ready(output),
             Some(Err(panic)) => resume_unwind(panic),
+            None if self.join.ended.get() => {
+                panic!("the task was dropped before its end, because its endpoint has ended")
+            }
             None => {
+                self.check.check(cx);
                 self.join.waiter.set(Some(cx.waker().clone()));
                 Poll::Pending
             }
@@ -113,21 +143,26 @@ impl<F: Future + Unpin> Future for JoinAll<F> {
 }
 
 /// Splits `future` into a task without output and a handle that returns its output.
-pub(super) fn joined<F: Future>(future: F) -> (impl Future<Output = ()>, JoinHandle<F::Output>) {
-    let join = Rc::new(JoinState { output: RefCell::new(None), waiter: Cell::new(None) });
-    let handle = JoinHandle { join: Rc::clone(&join) };
+pub(super) fn joined<F: Future>(
+    future: F,
+    check: Rc<dyn WaitCheck>,
+) -> (impl Future<Output = ()> + use<F>, JoinHandle<F::Output>) {
+    let join = Rc::new(JoinState {
+        output: RefCell::new(None),
+        ended: Cell::new(false),
+        waiter: Cell::new(None),
+    });
+    let handle = JoinHandle { join: Rc::clone(&join), check };
+    let end = JoinEnd(join);
     let body = async move {
         let output = caught(future).await;
-        *join.output.borrow_mut() = Some(output);
-        if let Some(waiter) = join.waiter.take() {
-            waiter.wake();
-        }
+        *end.0.output.borrow_mut() = Some(output);
     };
     (body, handle)
 }
 
 /// Runs `future`, and returns a panic in it as an error.
-pub(super) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,

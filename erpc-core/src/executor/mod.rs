@@ -7,7 +7,6 @@ pub(crate) mod scheduler;
 #[cfg(all(test, loom))]
 mod schedules;
 pub(crate) mod sleep;
-#[cfg(feature = "tokio")]
 pub(crate) mod standstill;
 pub(crate) mod tasks;
 pub(crate) mod timers;

@@ -36,6 +36,7 @@ pub const DEFAULT_PORT: u16 = 31_850;
 ///
 /// [`Server`](crate::server::Server) does all of this.
 #[derive(Debug)]
+#[must_use = "dropping it releases the address"]
 pub struct Nexus {
     address: SocketAddr,
     seats: Vec<Seat>,
@@ -76,6 +77,7 @@ impl Nexus {
 }
 
 /// An endpoint's place at a [`Nexus`]. Move it to the endpoint's thread and open it there.
+#[must_use = "clients are sent to every seat, so open all of them"]
 pub struct Seat {
     transport: UdpTransport,
     acceptor: Acceptor,

@@ -112,8 +112,15 @@ fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
         // The answers of the last turn are sent in the next turn.
         endpoint.run_once();
     }));
+    // Handlers may hold the endpoint, and may have leaked it. Clients must learn now that the
+    // server is gone, and the port must be free. After a panic of the loop, the endpoint's state
+    // may be inconsistent, so its shutdown may panic, too.
+    let ended = catch_unwind(AssertUnwindSafe(|| endpoint.shutdown()));
+    if let Some(rpc) = endpoint.parts().rpc() {
+        rpc.transport().close();
+    }
     // The panic of one loop ends the server: the address would still direct clients to that loop.
-    looped.map_err(|_panic| {
+    looped.and(ended).map_err(|_panic| {
         setup.stop.set();
         ServeError::Panicked
     })

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::info::MethodInfo;
-use super::interceptor::Passage;
+use super::interceptor::{Passage, handler_panicked};
 use super::reply::encode_reply;
 use super::{CallContext, Codec, DecodeError, HandlerOutcome, Request, Response};
 use crate::status::Status;
@@ -113,7 +113,7 @@ pub(super) fn panicked(context: &CallContext<'_>) -> HandlerOutcome {
     match context.is_deferred() {
         // The responder answers; dropping it in the unwind is an answer, too.
         true => HandlerOutcome::Deferred,
-        false => HandlerOutcome::Failed(Status::internal("the handler panicked")),
+        false => HandlerOutcome::Failed(handler_panicked()),
     }
 }
 

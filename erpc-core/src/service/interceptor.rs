@@ -104,7 +104,7 @@ impl Drop for Passage<'_> {
     fn drop(&mut self) {
         if self.passed > 0 {
             let status = if panicking() {
-                Status::internal("the handler panicked")
+                handler_panicked()
             } else if self.call.time_left() == Some(Duration::ZERO) {
                 late()
             } else {
@@ -120,4 +120,10 @@ impl Drop for Passage<'_> {
 #[cold]
 pub(crate) fn late() -> Status {
     Status::deadline_exceeded("the deadline passed before the handler had ended")
+}
+
+/// The status of a call whose handler, interceptor or codec panicked.
+#[cold]
+pub(super) fn handler_panicked() -> Status {
+    Status::internal("the handler panicked")
 }

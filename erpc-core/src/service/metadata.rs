@@ -12,15 +12,20 @@ pub const MAX_METADATA: usize = MAX_ENTRIES;
 /// trace ids, credentials, shard hints. Stored in wire format. Metadata without entries costs
 /// nothing.
 ///
-/// Keys are compared byte by byte; by convention they are lower-case ASCII. A key may occur more
-/// than once.
+/// A key has 1 to 255 bytes: lower-case letters of ASCII, digits, `-`, `_` and `.`, as in gRPC.
+/// Values are arbitrary bytes. Received metadata may have other keys, because peers may be other
+/// programs: keys of a peer are UTF-8 and may contain line breaks.
 ///
 /// ```
 /// use erpc_core::service::{Metadata, MetadataError};
 ///
 /// let mut metadata = Metadata::new();
 /// metadata.insert("trace-id", b"\x17\x2a")?;
+/// metadata.insert("token", "old")?;
+/// metadata.insert("token", "new")?;
 /// assert_eq!(metadata.get("trace-id"), Some(&b"\x17\x2a"[..]));
+/// assert_eq!(metadata.get("token"), Some(&b"new"[..]));
+/// assert_eq!(metadata.insert("Token", ""), Err(MetadataError::KeyCharacter('T')));
 /// # Ok::<(), MetadataError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -43,6 +48,9 @@ pub enum MetadataError {
     NoKey,
     /// The key is longer than 255 bytes.
     LongKey,
+    /// The key contains this character, which is not allowed: allowed are lower-case letters of
+    /// ASCII, digits, `-`, `_` and `.`.
+    KeyCharacter(char),
     /// All entries together would be longer than [`MAX_METADATA`].
     Full {
         /// Total bytes that the metadata would have.
@@ -57,13 +65,38 @@ impl Metadata {
         Self { entries: Vec::new() }
     }
 
-    /// Adds an entry. Earlier entries with the same key stay, and [`Metadata::get`] returns the
-    /// first.
+    /// Sets the value of a key: adds an entry, in place of all entries with this key.
     ///
     /// # Errors
     /// [`MetadataError`]. The metadata is then unchanged.
     pub fn insert(&mut self, key: &str, value: impl AsRef<[u8]>) -> Result<(), MetadataError> {
-        push_entry(&mut self.entries, key, value.as_ref()).map_err(|error| match error {
+        if self.get(key).is_none() {
+            return self.append(key, value);
+        }
+        let mut replaced = Self { entries: Vec::with_capacity(self.entries.len()) };
+        for (other, kept) in self.iter().filter(|(other, _)| *other != key) {
+            replaced.push(other, kept)?;
+        }
+        replaced.append(key, value)?;
+        *self = replaced;
+        Ok(())
+    }
+
+    /// Adds an entry. Entries with the same key stay: [`Metadata::get`] returns the first, and
+    /// [`Metadata::iter`] all of them.
+    ///
+    /// # Errors
+    /// [`MetadataError`]. The metadata is then unchanged.
+    pub fn append(&mut self, key: &str, value: impl AsRef<[u8]>) -> Result<(), MetadataError> {
+        match key.chars().find(|&character| !is_allowed(character)) {
+            Some(character) => Err(MetadataError::KeyCharacter(character)),
+            None => self.push(key, value.as_ref()),
+        }
+    }
+
+    /// Adds an entry whose key may come from a peer.
+    fn push(&mut self, key: &str, value: &[u8]) -> Result<(), MetadataError> {
+        push_entry(&mut self.entries, key, value).map_err(|error| match error {
             EntryError::KeyLength(0) => MetadataError::NoKey,
             EntryError::KeyLength(_) => MetadataError::LongKey,
             EntryError::Full(size) => MetadataError::Full { size },
@@ -132,6 +165,12 @@ impl<'a> MetadataRef<'a> {
     }
 }
 
+/// Whether a key may contain this character. The set is gRPC's, so that a gateway can pass keys on.
+/// Without upper case, `Token` and `token` cannot become two keys by mistake.
+const fn is_allowed(character: char) -> bool {
+    matches!(character, 'a'..='z' | '0'..='9' | '-' | '_' | '.')
+}
+
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_ref().fmt(f)
@@ -151,6 +190,10 @@ impl fmt::Display for MetadataError {
         match self {
             Self::NoKey => f.write_str("metadata needs a key"),
             Self::LongKey => f.write_str("a metadata key has at most 255 bytes"),
+            Self::KeyCharacter(character) => write!(
+                f,
+                "a metadata key must not contain {character:?}; use lower-case ASCII letters, digits, `-`, `_` and `.`"
+            ),
             Self::Full { size } => write!(
                 f,
                 "the metadata would have {size} bytes, the limit is {MAX_METADATA}; send more as part of the message"
@@ -174,10 +217,10 @@ mod tests {
     use crate::status::Code;
 
     #[test]
-    fn entries_keep_their_order_and_get_returns_the_first_of_a_key() {
+    fn appended_entries_keep_their_order_and_get_returns_the_first_of_a_key() {
         let mut metadata = Metadata::new();
         for (key, value) in [("a", &b"1"[..]), ("b", b""), ("a", b"2")] {
-            metadata.insert(key, value).unwrap();
+            metadata.append(key, value).unwrap();
         }
         let entries: Vec<_> = metadata.iter().collect();
         assert_eq!(entries, [("a", &b"1"[..]), ("b", b""), ("a", b"2")]);
@@ -185,6 +228,70 @@ mod tests {
         assert_eq!(metadata.get("b"), Some(&b""[..]));
         assert_eq!(metadata.get("c"), None);
         assert_eq!(metadata.as_ref().to_owned(), metadata);
+    }
+
+    #[test]
+    fn an_inserted_entry_replaces_all_entries_of_its_key() {
+        let mut metadata = Metadata::new();
+        metadata.insert("token", "old").unwrap();
+        metadata.append("b", "1").unwrap();
+        metadata.append("token", "older").unwrap();
+        metadata.append("b", "2").unwrap();
+        metadata.insert("token", "new").unwrap();
+        assert_eq!(metadata.get("token"), Some(&b"new"[..]));
+        let entries: Vec<_> = metadata.iter().collect();
+        assert_eq!(entries, [("b", &b"1"[..]), ("b", b"2"), ("token", b"new")]);
+    }
+
+    #[test]
+    fn an_insertion_that_does_not_fit_keeps_the_old_value() {
+        let mut metadata = Metadata::new();
+        metadata.insert("k", [1; MAX_METADATA - 4]).unwrap();
+        let full = Err(MetadataError::Full { size: MAX_METADATA + 1 });
+        assert_eq!(metadata.insert("k", [2; MAX_METADATA - 3]), full);
+        assert_eq!(metadata.get("k"), Some(&[1; MAX_METADATA - 4][..]));
+        assert_eq!(metadata.insert("k", [2; MAX_METADATA - 4]), Ok(()), "in place of the old one");
+    }
+
+    #[test]
+    fn keys_with_other_characters_are_refused() {
+        let mut metadata = Metadata::new();
+        for key in ["trace-id", "a_b.c", "0", "-"] {
+            assert_eq!(metadata.insert(key, ""), Ok(()), "{key}");
+        }
+        let before = metadata.clone();
+        for (key, refused) in [
+            ("a\nb", '\n'),
+            ("a\r", '\r'),
+            ("\0", '\0'),
+            ("a b", ' '),
+            ("a\u{7f}", '\u{7f}'),
+            ("Token", 'T'),
+            ("a:b", ':'),
+            ("schl\u{fc}ssel", '\u{fc}'),
+        ] {
+            assert_eq!(metadata.insert(key, ""), Err(MetadataError::KeyCharacter(refused)));
+            assert_eq!(metadata.append(key, ""), Err(MetadataError::KeyCharacter(refused)));
+        }
+        assert_eq!(metadata, before);
+        let text = MetadataError::KeyCharacter('\n').to_string();
+        assert!(text.contains(r"'\n'") && text.contains("lower-case"), "{text}");
+    }
+
+    #[test]
+    fn received_keys_may_have_other_characters() {
+        let mut entries = Vec::new();
+        push_entry(&mut entries, "A\nb", b"1").unwrap();
+        push_entry(&mut entries, "\u{fc}", b"2").unwrap();
+        let received = MetadataRef::new(&entries);
+        assert_eq!(received.get("A\nb"), Some(&b"1"[..]));
+        let printed = format!("{received:?}");
+        assert_eq!(printed, "{\"A\\nb\": \"1\", \"\u{fc}\": \"2\"}", "one line");
+        let mut copy = received.to_owned();
+        copy.insert("token", "x").unwrap();
+        copy.insert("token", "y").unwrap();
+        let entries: Vec<_> = copy.iter().collect();
+        assert_eq!(entries, [("A\nb", &b"1"[..]), ("\u{fc}", b"2"), ("token", b"y")]);
     }
 
     #[test]
@@ -204,7 +311,8 @@ mod tests {
         assert_eq!(metadata.insert(&"k".repeat(256), "x"), Err(MetadataError::LongKey));
         metadata.insert("k", [0; MAX_METADATA - 4]).unwrap();
         let full = Err(MetadataError::Full { size: MAX_METADATA + 4 });
-        assert_eq!(metadata.insert("k", ""), full);
+        assert_eq!(metadata.append("k", ""), full);
+        assert_eq!(metadata.insert("l", ""), full);
         assert_eq!(metadata.iter().count(), 1);
         let mut metadata = Metadata::new();
         assert!(metadata.insert("k", vec![0; 70_000]).is_err());

@@ -15,7 +15,7 @@ use std::task::Poll;
 
 use super::handler::{check_size, malformed, outcome, panicked};
 use super::info::MethodInfo;
-use super::interceptor::{Passage, late};
+use super::interceptor::{Passage, handler_panicked, late};
 use super::method::Types;
 use super::reply::ReplySink;
 use super::{CallContext, CallHost, Codec, HandlerOutcome, Metadata, Request, Response};
@@ -127,7 +127,9 @@ where
 {
     fn start(self: Rc<Self>, arrival: Arrival, body: &[u8]) -> Result<CallTask, Status> {
         check_size(&self.method, body)?;
-        let message = C::decode(body).map_err(malformed)?;
+        // As in the handler, a panic of the codec ends only this call.
+        let decoded = catch_unwind(AssertUnwindSafe(|| C::decode(body)));
+        let message = decoded.map_err(|_panic| handler_panicked())?.map_err(malformed)?;
         Ok(Box::pin(async move {
             let outcome = match self.port.in_time(arrival.deadline) {
                 Ok(()) if self.method.has_deadline() => self.timed(&arrival, message).await,

@@ -164,8 +164,8 @@ pub enum EntryError {
     Full(usize),
 }
 
-/// Appends an entry to `entries`. On an error `entries` is unchanged. Keys should be printable
-/// ASCII in lower case; other UTF-8 is accepted, too.
+/// Appends an entry to `entries`. On an error `entries` is unchanged. The key may be any UTF-8;
+/// `Metadata` restricts the keys that users send.
 ///
 /// # Errors
 /// [`EntryError`] if the key's length is invalid or the entry does not fit.

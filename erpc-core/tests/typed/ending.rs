@@ -2,6 +2,7 @@
 //! make calls and await sessions after the shutdown.
 
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use erpc_core::protocol::{CallError, Cause};
 use erpc_core::service::{Incoming, Method, Outgoing, Request, Routes, Service};
 use erpc_core::status::Status;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
+use erpc_test_tools::limit::{secs, within};
 
 use crate::support::{DOUBLE, Math, Number, client, number, server};
 
@@ -140,6 +142,22 @@ fn a_callback_shuts_the_endpoint_down_while_stream_items_are_in_the_same_turn() 
         );
         assert!(told, "{next:?}");
     }
+}
+
+#[test]
+fn awaiting_a_task_that_ended_with_its_endpoint_panics() {
+    within(secs(20), || {
+        let endpoint = client(&MemHub::new());
+        let waiting = endpoint.spawn(std::future::pending::<()>());
+        endpoint.run_once();
+        let ender = endpoint.clone();
+        drop(endpoint.spawn(async move { ender.shutdown() }));
+        let unpolled = endpoint.spawn(async {});
+        let begun = catch_unwind(AssertUnwindSafe(|| endpoint.block_on(waiting)));
+        let message = *begun.unwrap_err().downcast::<&str>().unwrap();
+        assert!(message.contains("its endpoint has ended"), "{message}");
+        assert!(unpolled.is_finished());
+    });
 }
 
 #[test]

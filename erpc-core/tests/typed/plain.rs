@@ -225,7 +225,7 @@ fn opened(reply: &Reply<'_>) -> (Option<Metadata>, Vec<u8>) {
     let (extension, message) = Extension::split(bytes).expect("servers send valid extensions");
     let mut metadata = Metadata::new();
     for (key, value) in extension.entries() {
-        metadata.insert(key, value).expect("received metadata fits");
+        metadata.append(key, value).expect("received metadata fits");
     }
     (Some(metadata), message.to_vec())
 }

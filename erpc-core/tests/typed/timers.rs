@@ -1,15 +1,20 @@
 //! Sleeps and timeouts.
 
 use std::cell::{Cell, RefCell};
+use std::panic::catch_unwind;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use erpc_core::endpoint::{self, Endpoint};
 use erpc_core::event_loop::IdlePolicy;
 use erpc_core::executor::{Elapsed, join_all};
+use erpc_core::service::{Method, Request, Response, Routes};
+use erpc_core::status::Status;
 use erpc_core::time::Instant;
 use erpc_core::transport::mem::MemHub;
 
-use crate::support::client;
+use crate::support::{Background, Number, client, number};
 use crate::world::World;
 
 const MS: Duration = Duration::from_millis(1);
@@ -83,4 +88,56 @@ fn a_sleep_ends_when_its_endpoint_is_dropped() {
     assert!(!task.is_finished());
     drop(endpoint);
     other.block_on(task);
+}
+
+const NAP: Method<Number, Number> = Method::new("test.Bed/Nap");
+
+/// Sleeps for as many milliseconds as the request says, but at most 5, and answers with this
+/// number. Needs no endpoint in hand.
+async fn nap(_: &(), request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+    let value = request.message().value;
+    let slept = endpoint::sleep(Duration::from_millis(value));
+    let slept = endpoint::timeout(5 * MS, slept).await.map(|()| value);
+    let answer = endpoint::spawn(async move { slept.unwrap_or(5) });
+    Ok(Response::new(number(answer.await)))
+}
+
+#[test]
+fn handlers_over_any_transport_sleep_without_an_endpoint_in_hand() {
+    let hub = MemHub::new();
+    let mut routes = Routes::new();
+    routes.unary_async(NAP, &Arc::new(()), nap).unwrap();
+    let server = Background::start(&hub, Arc::new(routes), None);
+    let (caller, session) = server.connect(&hub);
+    let begin = caller.now();
+    assert_eq!(caller.block_on(session.call(&NAP, &number(3))), Ok(number(3)));
+    assert!(caller.now() - begin >= 3 * MS);
+    assert_eq!(caller.block_on(session.call(&NAP, &number(3_600_000))), Ok(number(5)));
+}
+
+#[test]
+fn a_sleep_belongs_to_the_innermost_loop_of_its_thread() {
+    let (outer, inner) = (client(&MemHub::new()), client(&MemHub::new()));
+    outer.block_on(async {
+        inner.block_on(async { endpoint::sleep(MS).await });
+        endpoint::sleep(MS).await;
+    });
+    let udp = Endpoint::udp().unwrap();
+    udp.block_on(async { endpoint::sleep(MS).await });
+}
+
+#[test]
+fn outside_of_a_loop_a_sleep_panics_with_advice() {
+    let calls: [(&str, fn()); 3] = [
+        ("sleep", || drop(endpoint::sleep(MS))),
+        ("timeout", || drop(endpoint::timeout(MS, async {}))),
+        ("spawn", || drop(endpoint::spawn(async {}))),
+    ];
+    for (name, call) in calls {
+        let panic = catch_unwind(call).expect_err("no loop runs here");
+        let message = panic.downcast_ref::<String>().unwrap();
+        let example = format!("block_on(async {{ erpc::{name}(..).await }})");
+        assert!(message.contains(&example), "{message}");
+        assert!(message.contains(&format!("`Endpoint::{name}`")), "{message}");
+    }
 }

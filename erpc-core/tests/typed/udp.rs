@@ -1,16 +1,20 @@
 //! Over UDP sockets: servers, their threads, and the errors that users get.
 
+use std::future::Future;
 use std::net::UdpSocket;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake};
 use std::time::{Duration, Instant};
 
 use erpc_core::endpoint::Endpoint;
 use erpc_core::event_loop::IdlePolicy;
-use erpc_core::executor::join_all;
-use erpc_core::protocol::{CallError, EndpointConfig};
-use erpc_core::server::{Nexus, ServeError, Server};
-use erpc_core::status::Code;
+use erpc_core::executor::{Sleep, join_all};
+use erpc_core::protocol::{CallError, Cause, EndpointConfig};
+use erpc_core::server::{Nexus, ServeError, Server, ServerHandle};
+use erpc_core::service::{Method, MethodCollision, Request, Response, Routes, Service};
+use erpc_core::status::{Code, Status};
 use erpc_core::transport::udp::UdpConfig;
 
 use crate::support::{DOUBLE, GATED, Gate, Math, Number, SLOW_DOUBLE, math, number};
@@ -135,6 +139,98 @@ fn a_server_that_shuts_down_answers_the_calls_of_its_workers() {
     gate.open();
     assert_eq!(endpoint.block_on(call), Ok(number(7)));
     ending.join().unwrap();
+}
+
+const HOLD: Method<Number, Number> = Method::new("test.Holder/Hold");
+
+/// Endpoints that handlers have leaked. The leak checker accepts memory that a static names.
+static LEAKED: Mutex<Vec<AtomicPtr<Endpoint>>> = Mutex::new(Vec::new());
+
+/// Handlers that hold the endpoint wherever a handler can.
+struct Holder {
+    entered: Arc<AtomicBool>,
+}
+
+impl Holder {
+    async fn hold(&self, _: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        struct Kept(Endpoint);
+        let endpoint: Endpoint = Endpoint::current().expect("a loop runs");
+        let kept = endpoint.local(|endpoint| Kept(endpoint.clone()));
+        let task = kept.0.clone();
+        let leaked = Box::into_raw(Box::new(endpoint.clone()));
+        LEAKED.lock().unwrap().push(AtomicPtr::new(leaked));
+        drop(endpoint.spawn(async move { task.sleep(Duration::from_secs(3_600)).await }));
+        self.entered.store(true, Ordering::Release);
+        endpoint.sleep(Duration::from_secs(3_600)).await;
+        Err(Status::internal("the handler is dropped before"))
+    }
+}
+
+impl Service for Holder {
+    const NAME: &'static str = "test.Holder";
+
+    fn register(self: Arc<Self>, routes: &mut Routes) -> Result<(), MethodCollision> {
+        routes.unary_async(HOLD, &self, Self::hold)
+    }
+}
+
+/// A server with a call under way that holds the server's endpoint. `end` must end the server.
+/// Checks that the caller learns it at once, and that the port is free.
+fn check_end(threads: usize, end: impl FnOnce(ServerHandle)) {
+    let entered = Arc::new(AtomicBool::new(false));
+    let holder = Holder { entered: Arc::clone(&entered) };
+    let server =
+        Server::builder().add_service(holder).threads(threads).spawn("127.0.0.1:0").unwrap();
+    let address = server.local_addr();
+    let endpoint = Endpoint::udp().unwrap();
+    let session = endpoint.connect(address).unwrap();
+    let call = session.call(&HOLD, &number(1));
+    while !entered.load(Ordering::Acquire) {
+        endpoint.run_once();
+    }
+    let begin = Instant::now();
+    end(server);
+    let error = endpoint.block_on(call).unwrap_err();
+    assert_eq!(error, CallError::MaybeExecuted(Cause::PeerClosed));
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    let again = Server::builder().add_service(Math::default()).spawn(address);
+    let _again = again.expect("the port is free");
+    let session = endpoint.connect(address).unwrap();
+    assert_eq!(endpoint.block_on(session.call(&DOUBLE, &number(1))), Ok(number(2)));
+}
+
+#[test]
+fn a_server_ends_although_its_handlers_hold_its_endpoint() {
+    check_end(1, |server| server.shutdown());
+    check_end(3, |server| server.shutdown());
+}
+
+/// Panics in the loop that fires the timer, outside of all code that may panic.
+struct Bomb;
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of another executor panics");
+    }
+}
+
+#[test]
+fn a_server_whose_loop_panics_ends_although_its_handlers_hold_its_endpoint() {
+    for threads in [1, 3] {
+        check_end(threads, |server| {
+            let handle = server.handles().next().unwrap();
+            struct Planted(#[expect(dead_code, reason = "only its drop matters")] Pin<Box<Sleep>>);
+            let plant = |endpoint: &Endpoint| {
+                let mut sleep = Box::pin(endpoint.sleep(Duration::from_millis(1)));
+                let waker = Arc::new(Bomb).into();
+                assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                // If the sleep were dropped, its timer would not fire.
+                endpoint.local(|_| Planted(sleep));
+            };
+            handle.submit(plant).unwrap();
+            assert!(matches!(server.wait(), Err(ServeError::Panicked)));
+        });
+    }
 }
 
 #[test]

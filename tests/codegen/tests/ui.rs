@@ -5,6 +5,7 @@
 fn errors_about_mistakes_say_what_to_write() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/ui/derive/*.rs");
+    cases.compile_fail("tests/ui/dropped/*.rs");
     cases.compile_fail("tests/ui/handlers/*.rs");
     cases.compile_fail("tests/ui/fixed_layout/*.rs");
 }

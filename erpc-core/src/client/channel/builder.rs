@@ -80,7 +80,6 @@ impl<T: Transport> ChannelBuilder<T> {
     }
 
     /// Builds the channel. It resolves and connects nothing until its first use.
-    #[must_use]
     pub fn build(self) -> Channel<T> {
         Channel::balanced(Balancer::new(self.endpoint, self.settings, self.start), self.options)
     }

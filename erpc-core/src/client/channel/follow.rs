@@ -4,8 +4,9 @@ use std::pin::pin;
 use std::rc::{Rc, Weak};
 
 use super::balancer::Balancer;
-use super::resolver::Resolver;
+use super::resolver::{Resolver, panicked};
 use super::stale::StaleFlag;
+use crate::executor::join::caught;
 use crate::executor::scheduler::Scheduler;
 use crate::executor::sleep::Sleep;
 use crate::time::Instant;
@@ -32,13 +33,18 @@ async fn resolve_again<T: Transport>(
         // The flag is cleared before the query, because the answer may be older than a failure
         // during the query.
         stale.clear();
-        let found = resolver.resolve().await;
+        let answer = caught(async {
+            let found = resolver.resolve().await;
+            (found, resolver.good_for())
+        });
+        // A panic counts as a failed query. The resolver has to keep itself consistent, like a
+        // handler.
+        let (found, good_for) = answer.await.unwrap_or_else(|_panic| (Err(panicked()), None));
         let asked = scheduler.now();
         let Some(channel) = balancer.upgrade() else { return };
         let pause = channel.resolve_pause();
         channel.resolved(found);
         drop(channel);
-        let good_for = resolver.good_for();
         let good_until = good_for.map_or(Instant::NEVER, |time| asked + time);
         // Wait until the flag is set or the answer expires, whichever is first.
         let stale = pin!(stale.wait(scheduler.executor()));

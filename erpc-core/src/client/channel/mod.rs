@@ -66,6 +66,7 @@ use crate::transport::udp::UdpTransport;
 /// assert_eq!(endpoint.block_on(within_20_ms.call(&DOUBLE, &21))?, 42);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use = "dropping the last handle disconnects the channel"]
 pub struct Channel<T: Transport = UdpTransport> {
     sessions: ChannelSessions<T>,
     options: Option<Rc<CallOptions>>,
@@ -90,7 +91,6 @@ impl<T: Transport> Channel<T> {
     }
 
     /// The same channel with `options` for its calls. Options that are not set stay unchanged.
-    #[must_use]
     pub fn with(&self, options: CallOptions) -> Self {
         let options = match self.options.as_deref() {
             Some(defaults) => options.or(defaults),

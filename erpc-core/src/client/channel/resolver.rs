@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn, ready};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -32,6 +33,9 @@ pub trait Resolver<R>: 'static {
     /// # Errors
     /// If the servers cannot be determined. The channel then keeps the servers that it knows, as it
     /// does after an empty answer, and asks again.
+    ///
+    /// # Panics
+    /// A panic counts as an error. The panic hook reports it.
     fn resolve(&mut self) -> impl Future<Output = io::Result<Vec<R>>>;
 
     /// How long the last answer is valid. The channel asks again after this time, or earlier if a
@@ -81,7 +85,11 @@ impl<R: Route, A: Target<R> + Send + Sync + 'static> Resolver<R> for Lookup<A> {
         let (target, asked) = (Arc::clone(&self.target), Arc::clone(&answer));
         let thread = Builder::new().name("erpc-lookup".into());
         // The thread is detached, because the system's lookup cannot be cancelled.
-        drop(thread.spawn(move || asked.give(target.routes()))?);
+        let look_up = move || {
+            let found = catch_unwind(AssertUnwindSafe(|| target.routes()));
+            asked.give(found.unwrap_or_else(|_panic| Err(panicked())));
+        };
+        drop(thread.spawn(look_up)?);
         poll_fn(|cx| answer.poll(cx.waker())).await
     }
 
@@ -126,4 +134,10 @@ impl<R> LookupAnswer<R> {
             }
         }
     }
+}
+
+/// The failure of a query that panicked. The panic hook has reported the panic.
+#[cold]
+pub(super) fn panicked() -> io::Error {
+    io::Error::other("the resolver panicked; the panic message is on standard error")
 }

@@ -17,7 +17,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use self::slots::{SlotKind, TaskBody, TaskSlots};
-use super::join::{JoinHandle, joined};
+use super::join::{JoinHandle, WaitCheck, joined};
+use super::standstill::{ForeignPoll, Standstill};
 use crate::event_loop::bell::Bell;
 use crate::event_loop::mailbox::Queue;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -74,11 +75,27 @@ pub(crate) struct Executor {
     /// The task that is being polled: its waker's data pointer, and its slot. The pointer is only
     /// compared.
     polling: Cell<(*const (), u32)>,
-    remote: Arc<RemoteWakes>,
+    home: Rc<Home>,
     /// An empty buffer for `take_remote` to swap in.
     spare: Cell<Vec<u32>>,
-    #[cfg(feature = "tokio")]
-    pub(crate) standstill: super::standstill::Standstill,
+}
+
+/// The part of an executor that the handles of its tasks share.
+struct Home {
+    remote: Arc<RemoteWakes>,
+    standstill: Standstill,
+}
+
+impl WaitCheck for Home {
+    fn check(&self, cx: &Context<'_>) {
+        // While a thread ends, its thread-local is gone.
+        let runs = RUNNING.try_with(|running| running.runs(&self.remote)).unwrap_or(Some(true));
+        match runs {
+            Some(true) => {}
+            Some(false) => self.standstill.look(cx, ForeignPoll::OtherEndpoint),
+            None => self.standstill.look(cx, ForeignPoll::Runtime),
+        }
+    }
 }
 
 /// The data of a waker.
@@ -151,11 +168,11 @@ impl RunningHere {
     }
 }
 
-#[cfg(feature = "tokio")]
 impl RunningHere {
-    /// Whether this thread runs the loop of the executor with this queue.
-    fn runs(&self, remote: &Arc<RemoteWakes>) -> bool {
-        self.0.borrow().as_ref().is_some_and(|local| Arc::ptr_eq(&local.remote, remote))
+    /// Whether the innermost loop that this thread runs is that of the executor with this queue.
+    /// `None` if this thread runs no loop.
+    fn runs(&self, remote: &Arc<RemoteWakes>) -> Option<bool> {
+        self.0.borrow().as_ref().map(|local| Arc::ptr_eq(&local.remote, remote))
     }
 }
 
@@ -173,26 +190,25 @@ impl Drop for EnteredExecutor {
 
 impl Executor {
     /// `liveness`: how long the loop may stand still before peers give the endpoint up.
-    #[cfg_attr(
-        not(feature = "tokio"),
-        expect(unused_variables, reason = "only tokio's tasks need it")
-    )]
     pub(crate) fn new(bell: Arc<Bell>, liveness: Duration) -> Self {
         let remote = Arc::new(RemoteWakes { woken: Queue::new(), bell });
         let slots = TaskSlots::new();
         Self {
             slots: Rc::new(RefCell::new(slots)),
             polling: Cell::new((null(), NONE)),
-            remote,
+            home: Rc::new(Home { remote, standstill: Standstill::new(liveness) }),
             spare: Cell::new(Vec::new()),
-            #[cfg(feature = "tokio")]
-            standstill: super::standstill::Standstill::new(liveness),
         }
+    }
+
+    #[inline]
+    pub(crate) fn standstill(&self) -> &Standstill {
+        &self.home.standstill
     }
 
     /// Starts a task. It is first polled by the next [`Executor::run_ready`].
     pub(crate) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        let (body, handle) = joined(future);
+        let (body, handle) = joined(future, Rc::clone(&self.home) as _);
         self.start(body);
         handle
     }
@@ -206,7 +222,7 @@ impl Executor {
     /// Like [`Executor::start`], for a boxed future.
     pub(crate) fn start_boxed(&self, future: LocalFuture) -> TaskId {
         let mut slots = self.slots.borrow_mut();
-        let id = slots.claim(&self.remote, SlotKind::Task);
+        let id = slots.claim(&self.home.remote, SlotKind::Task);
         let slot = &mut slots.all[id as usize];
         let generation = slot.generation;
         if let Some(body) = &mut slot.body {
@@ -227,7 +243,7 @@ impl Executor {
     /// A slot for a future that stays on the caller's stack. It is initially woken.
     pub(crate) fn root(&self) -> Root<'_> {
         let mut slots = self.slots.borrow_mut();
-        let id = slots.claim(&self.remote, SlotKind::Root);
+        let id = slots.claim(&self.home.remote, SlotKind::Root);
         slots.wake(id);
         Root { executor: self, id }
     }
@@ -248,7 +264,7 @@ impl Executor {
     /// Moves the tasks woken by other wakers to the ready queue.
     pub(crate) fn take_remote(&self) {
         let mut woken = self.spare.take();
-        self.remote.woken.swap(&mut woken);
+        self.home.remote.woken.swap(&mut woken);
         let mut slots = self.slots.borrow_mut();
         for id in woken.drain(..) {
             // The flag is cleared first: a later wake then queues the task again instead of being
@@ -272,7 +288,7 @@ impl Executor {
     /// Declares to wakers that this thread runs the executor, until the guard is dropped.
     pub(crate) fn enter(&self) -> EnteredExecutor {
         let local =
-            LocalExecutor { remote: Arc::clone(&self.remote), slots: Rc::clone(&self.slots) };
+            LocalExecutor { remote: Arc::clone(&self.home.remote), slots: Rc::clone(&self.slots) };
         EnteredExecutor(RUNNING.try_with(|running| running.0.replace(Some(local))).ok().flatten())
     }
 
@@ -329,10 +345,7 @@ impl Executor {
 
     #[cold]
     fn other(&self, cx: &Context<'_>) -> WakeSlot {
-        #[cfg(feature = "tokio")]
-        if !RUNNING.try_with(|running| running.runs(&self.remote)).unwrap_or(true) {
-            self.standstill.look(cx);
-        }
+        self.home.check(cx);
         WakeSlot::Other(cx.waker().clone())
     }
 
@@ -347,7 +360,7 @@ impl Executor {
     /// Ends every task before it is finished. A task that is being polled ends when the poll
     /// returns.
     pub(crate) fn clear(&self) {
-        self.remote.woken.close();
+        self.home.remote.woken.close();
         let mut futures = Vec::new();
         let mut slots = self.slots.borrow_mut();
         for slot in 0..slots.all.len() as u32 {

@@ -61,6 +61,7 @@ pub(crate) trait Sink {
 /// The reader sets the pace: the other side pauses when a few batches of 32 KiB, or of one larger
 /// message, are unread. Dropping a caller's `Incoming` before its end ends the stream and drops the
 /// handler. Dropping a handler's `Incoming` discards the client's further messages.
+#[must_use = "dropping it ends the stream"]
 pub struct Incoming<M> {
     source: Rc<dyn Source>,
     batch: Option<Batch>,
@@ -155,6 +156,7 @@ impl<M> fmt::Debug for Incoming<M> {
 /// Messages that wait to be sent share batches of up to 32 KiB. A handler's `Outgoing` ends when
 /// the handler returns. A caller's `Outgoing` ends when it is dropped; the handler then gets the
 /// end of the messages.
+#[must_use = "dropping it ends the messages of this side"]
 pub struct Outgoing<M> {
     sink: Rc<dyn Sink>,
     encoded_len: fn(&M) -> usize,

@@ -30,6 +30,7 @@ mod queue;
 /// Dropping the pool waits until the workers have finished all queued requests. Endpoints that
 /// still use the pool then answer calls of worker methods with
 /// [`Code::Unavailable`](crate::status::Code::Unavailable).
+#[must_use = "dropping the pool ends its threads"]
 pub struct WorkerPool {
     queue: WorkerQueue,
     threads: Vec<JoinHandle<()>>,

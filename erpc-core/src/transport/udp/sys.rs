@@ -49,6 +49,14 @@ pub(super) fn attach_reuseport_program(
     checked(result as isize).map(drop)
 }
 
+/// Makes `fd` another name of the file `other`. What `fd` named before is closed.
+pub(super) fn replace(fd: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: both descriptors are open. `fd` stays open and keeps its owner; the call only changes
+    // the file behind it.
+    let result = unsafe { libc::dup3(other.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
+    checked(result as isize).map(drop)
+}
+
 /// Number of datagrams that the kernel has dropped at the socket, modulo 2^32. `None` if the kernel
 /// does not report it.
 pub(super) fn dropped(fd: BorrowedFd<'_>) -> Option<u32> {

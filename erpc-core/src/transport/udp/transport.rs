@@ -120,6 +120,14 @@ impl UdpTransport {
         })
     }
 
+    /// Closes the socket, which releases the port, although this transport still exists. It then
+    /// receives nothing, and sends nothing.
+    pub(crate) fn close(&self) {
+        // The socket's descriptor becomes one of the eventfd, on which the calls for sockets fail.
+        // If the kernel refuses, the socket is closed with the last part of the transport.
+        let _ = sys::replace(self.socket.fd(), self.poller.event());
+    }
+
     /// Effective size of the kernel's receive queue, in bytes of payload and bookkeeping.
     #[must_use]
     pub fn recv_buffer(&self) -> usize {
