@@ -30,9 +30,15 @@ enum Suspicion {
 }
 
 impl<R: Route> OpenSession<R> {
-    /// This endpoint was stopped and could not receive: the server counts as heard at `since`.
-    pub(in crate::protocol::client) fn back(&mut self, since: Instant) {
+    /// This endpoint was stopped and could not receive: the server counts as heard at `since`. The
+    /// server may have declared this endpoint dead meanwhile.
+    pub(in crate::protocol::client) fn back<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        since: Instant,
+    ) {
         self.liveness.back(since);
+        self.begin_check(turn);
         for retry in self.slots.iter_mut().filter_map(|(_, slot)| slot.retry_mut()) {
             retry.back(since);
         }
@@ -47,6 +53,9 @@ impl<R: Route> OpenSession<R> {
         let (config, read_until) = (&turn.endpoint.config, turn.endpoint.read_until);
         if self.liveness.is_dead(read_until, config) {
             return Followup::End(Cause::PeerDead);
+        }
+        if self.liveness.is_silent(read_until, config) {
+            self.begin_check(turn);
         }
         self.look_at_path(turn, lines);
         let reset_at = lines.probing(self.peer).reset_at();
@@ -317,8 +326,8 @@ impl<R: Route> OpenSession<R> {
         turn.tx.push_bytes(&self.common.route, packet.as_bytes());
     }
 
-    fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
-        let nonce = u32::from(self.liveness.ping(turn.now));
+    pub(super) fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        let nonce = self.liveness.ping(turn.now);
         let sender = self.common.local_id(turn.endpoint);
         self.send_control(turn, Control::Ping { sender }, nonce);
     }
