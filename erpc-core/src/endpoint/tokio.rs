@@ -55,6 +55,7 @@ use ::tokio::time::sleep;
 use super::handle::{Handle, SubmitError};
 use super::open::Endpoint;
 use super::parts::EndpointParts;
+use crate::debug_text::debug_is_display;
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
@@ -137,7 +138,7 @@ impl<T: Transport> fmt::Debug for Remote<T> {
 }
 
 /// Why a job has no output.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoteError {
     /// [`MAILBOX_LIMIT`](crate::event_loop::MAILBOX_LIMIT) jobs are already queued; the new job was
@@ -155,6 +156,8 @@ impl fmt::Display for RemoteError {
         }
     }
 }
+
+debug_is_display!(RemoteError);
 
 impl std::error::Error for RemoteError {}
 

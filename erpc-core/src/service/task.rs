@@ -171,7 +171,7 @@ where
             // As with synchronous handlers, the user has to keep the service consistent after a
             // panic.
             let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
-            polled.unwrap_or_else(|_panic| Poll::Ready(panicked(&context)))
+            polled.unwrap_or_else(|panic| Poll::Ready(panicked(&context, &*panic)))
         })
         .await
     }

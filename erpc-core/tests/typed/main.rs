@@ -19,5 +19,6 @@ mod tasks;
 mod test_bed;
 mod timers;
 mod udp;
+mod unexecuted;
 mod workers;
 mod world;
