@@ -158,7 +158,7 @@ pub use erpc_core::event_loop::{EndpointStats, IdlePolicy, LoopGaps, MAILBOX_LIM
 pub use erpc_core::executor::{Elapsed, JoinAll, JoinHandle, Sleep, join_all};
 pub use erpc_core::protocol::{
     CallError, Cause, ConfigError, CongestionControl, ConnectError, DcqcnConfig, EndpointConfig,
-    Integrity, RejectReason, Retransmissions, SessionStats, SwiftConfig, TimelyConfig,
+    Integrity, NoServer, RejectReason, Retransmissions, SessionStats, SwiftConfig, TimelyConfig,
 };
 pub use erpc_core::server::{
     DEFAULT_PORT, Nexus, Seat, ServeError, Server, ServerBuilder, ServerHandle,

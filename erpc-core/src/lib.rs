@@ -25,8 +25,8 @@
 //! checks that.
 //!
 //! ```text
-//!   time < sync < mutants < clock < random < status < wire < buf < transport < protocol < stream < service
-//!     < event_loop < executor < calling < serving < endpoint < client < server
+//!   time < sync < mutants < clock < random < debug_text < status < wire < buf < transport < protocol < stream
+//!     < service < event_loop < executor < calling < serving < endpoint < client < server
 //! ```
 //!
 //! `ARCHITECTURE.md` in the repository describes the whole design, `WIRE.md` the wire format.
@@ -35,6 +35,7 @@ pub mod buf;
 pub mod calling;
 pub mod client;
 mod clock;
+mod debug_text;
 pub mod endpoint;
 pub mod event_loop;
 pub mod executor;

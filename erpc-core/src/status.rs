@@ -203,12 +203,14 @@ impl fmt::Display for Status {
 }
 
 impl fmt::Debug for Status {
+    /// As `Display`, with the details if there are any, because a `main` that returns an error and
+    /// `unwrap` print `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Status")
-            .field("code", &self.code())
-            .field("message", &self.message())
-            .field("details", &self.details().escape_ascii().to_string())
-            .finish()
+        fmt::Display::fmt(self, f)?;
+        match self.details() {
+            [] => Ok(()),
+            details => write!(f, " (details: {})", details.escape_ascii()),
+        }
     }
 }
 

@@ -24,6 +24,7 @@ const ORDERS: &[Order<'_>] = &[
             "mutants",
             "clock",
             "random",
+            "debug_text",
             "status",
             "wire",
             "buf",

@@ -19,6 +19,9 @@ impl Scope<'_> {
             "",
             "A call is sent immediately and returns a future; the function whose name ends with `_with` \
              takes a callback instead.",
+            "",
+            "A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or \
+             from tasks of tokio with a `tokio::Remote`.",
         ]);
         let attributes = self.generator.clients.of(&self.full_name());
         let constructors = self.constructors();

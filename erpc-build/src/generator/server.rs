@@ -47,7 +47,17 @@ impl Scope<'_> {
             _ => "An `async fn` that runs in the event loop.",
         };
         let errors = "The caller gets this status.";
-        let docs = self.method_docs(method, "Handles", &[runs, "", "# Errors", errors]);
+        // The compiler's error about an `async fn` in place of a plain one does not say what to do.
+        let hint = match shape {
+            Shape::Dispatch | Shape::Worker => Some(
+                "For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` \
+                      file.",
+            ),
+            _ => None,
+        };
+        let lines: Vec<_> =
+            [runs].into_iter().chain(hint).chain(["", "# Errors", errors]).collect();
+        let docs = self.method_docs(method, "Handles", &lines);
         let out = quote!(out: #erpc::Outgoing<#response>);
         let one = quote!(#result<#erpc::Response<#response>, #erpc::Status>);
         let ended = quote!(#result<(), #erpc::Status>);

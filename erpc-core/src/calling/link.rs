@@ -2,8 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
+use super::plan::SessionSource;
 use crate::executor::tasks::Executor;
 use crate::executor::waiters::Waiters;
 use crate::protocol::{Cause, SessionId};
@@ -26,11 +28,14 @@ pub(crate) struct Link<R> {
     /// Number of calls on the session that have not ended.
     calls: Cell<u32>,
     waiters: RefCell<Waiters>,
+    /// The channel that keeps this session open; `None` for a session of a user.
+    source: Option<Weak<dyn SessionSource<R>>>,
 }
 
 impl<R> Link<R> {
-    pub(crate) fn new(peer: R) -> Self {
+    pub(crate) fn new(peer: R, source: Option<Weak<dyn SessionSource<R>>>) -> Self {
         Self {
+            source,
             peer,
             id: Cell::new(None),
             phase: Cell::new(LinkPhase::Opening),
@@ -47,6 +52,12 @@ impl<R> Link<R> {
     #[inline]
     pub(crate) fn id(&self) -> Option<SessionId> {
         self.id.get()
+    }
+
+    /// The channel that keeps this session open. `None` for a session of a user, and if the channel
+    /// was dropped.
+    pub(super) fn source(&self) -> Option<Rc<dyn SessionSource<R>>> {
+        self.source.as_ref()?.upgrade()
     }
 
     /// Number of calls on the session that have not ended.
@@ -123,7 +134,7 @@ mod tests {
     #[test]
     fn a_task_that_polls_repeatedly_is_stored_once() {
         let bell = Arc::new(Bell::new(LoopWaker::new(|| {})));
-        let (link, executor) = (Link::new(()), Executor::new(bell, Duration::MAX));
+        let (link, executor) = (Link::new((), None), Executor::new(bell, Duration::MAX));
         let mut waits = pin!(link.after(LinkPhase::Opening, &executor));
         for _ in 0..1_000 {
             assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());

@@ -65,7 +65,8 @@ impl CallOptions {
         self
     }
 
-    /// When and how often failed calls are retried. Default: [`RetryPolicy::never`].
+    /// When and how often failed calls are retried. Default: only calls over a channel that were
+    /// certainly not executed; see [`RetryPolicy`]. [`RetryPolicy::never`] switches this off.
     #[must_use]
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
@@ -120,13 +121,57 @@ impl CallOptions {
     }
 }
 
-/// An encoded request with its method and deadline.
+/// An encoded request with its head.
 #[derive(Debug)]
 pub(crate) struct PreparedCall {
-    pub(crate) method: u32,
+    pub(crate) head: CallHead,
     pub(crate) request: MsgBuf,
-    pub(crate) extended: bool,
+}
+
+/// What each attempt of a call needs besides the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallHead {
+    pub(crate) method: u32,
+    pub(crate) flags: CallFlags,
     pub(crate) deadline: Instant,
+}
+
+impl CallHead {
+    pub(crate) const NONE: Self = Self { method: 0, flags: CallFlags(0), deadline: Instant::NEVER };
+}
+
+/// Properties of a call. 0 is the common case, so that it costs no instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct CallFlags(u8);
+
+impl CallFlags {
+    const EXTENDED: u8 = 1;
+    const FINAL: u8 = 2;
+    const WAITS: u8 = 4;
+
+    #[inline(always)]
+    fn new(extended: bool, options: Option<&CallOptions>) -> Self {
+        let extended = u8::from(extended) * Self::EXTENDED;
+        let Some(options) = options else { return Self(extended) };
+        let is_final = options.policy().is_some_and(RetryPolicy::is_never);
+        Self(extended | u8::from(is_final) * Self::FINAL | u8::from(options.waits()) * Self::WAITS)
+    }
+
+    /// Whether the request begins with an extension.
+    #[inline(always)]
+    pub(crate) fn is_extended(self) -> bool {
+        self.0 & Self::EXTENDED != 0
+    }
+
+    /// Whether the call is never retried, even if it was certainly not executed.
+    pub(crate) fn is_final(self) -> bool {
+        self.0 & Self::FINAL != 0
+    }
+
+    /// Whether the call waits in its channel's queue even while no server can be reached.
+    pub(crate) fn waits(self) -> bool {
+        self.0 & Self::WAITS != 0
+    }
 }
 
 /// Smallest capacity of a buffer for a request without extension, in bytes. The buffer later holds
@@ -169,5 +214,6 @@ pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
         encode_sized::<C, Req>(message, len, &mut request);
         request
     };
-    Ok(PreparedCall { method: method.id(), request, extended, deadline })
+    let flags = CallFlags::new(extended, options);
+    Ok(PreparedCall { head: CallHead { method: method.id(), flags, deadline }, request })
 }

@@ -14,11 +14,11 @@
 use std::rc::Rc;
 
 use super::link::Link;
-use super::retry::{RetryBudget, RetryPolicy};
+use super::options::CallHead;
+use super::retry::{RetryBudgets, RetryPolicy};
 use crate::buf::MsgBuf;
 use crate::executor::scheduler::Scheduler;
-use crate::protocol::{CallError, Cause};
-use crate::time::Instant;
+use crate::protocol::{CallError, NoServer};
 
 /// Source of sessions for planned calls: a channel, with one session or with sessions to many
 /// servers.
@@ -34,29 +34,26 @@ pub(crate) trait SessionSource<R> {
     /// Removes the call with this ticket from the queue.
     fn leave_line(&self, ticket: u64);
 
-    /// The retry budget that all calls of the channel share.
-    fn budget(&self) -> &RetryBudget;
+    /// The retry budgets that all calls of the channel share.
+    fn budgets(&self) -> &RetryBudgets;
 }
 
 /// Why a call gets no session now.
 pub(crate) enum NoSession {
     /// It is not known yet whether a server can be reached. Calls wait in the queue.
     Pending,
-    /// No server can be reached, for the cause of the last failure, or the endpoint has been shut
-    /// down ([`Cause::Shutdown`]).
-    Down(Cause),
+    /// No server can be reached, for these reasons, or the endpoint has been shut down
+    /// ([`Cause::Shutdown`](crate::protocol::Cause::Shutdown)).
+    Down(NoServer),
 }
 
 /// Retry and queueing state of a call on a channel. A call that gets a session immediately and has
-/// only one attempt has no plan.
+/// no retry policy gets its plan when its session fails.
 pub(crate) struct CallPlan<R> {
     pub(super) source: Rc<dyn SessionSource<R>>,
-    pub(super) method: u32,
-    pub(super) extended: bool,
-    pub(super) deadline: Instant,
-    /// Whether the call queues even while no server can be reached.
-    pub(super) waits: bool,
+    pub(super) head: CallHead,
     pub(super) idempotent: bool,
+    /// `None`: only unexecuted attempts are repeated.
     pub(super) policy: Option<RetryPolicy>,
     /// Attempts made, including the current one.
     pub(super) attempts: u32,
@@ -86,12 +83,27 @@ pub(crate) enum PlanStage {
 
 /// A channel's settings for a planned call.
 pub(crate) struct PlanTerms {
-    pub(crate) waits: bool,
     pub(crate) idempotent: bool,
     pub(crate) policy: Option<RetryPolicy>,
 }
 
 impl<R> CallPlan<R> {
+    /// The plan of a call whose first attempt is made now, or was made.
+    pub(super) fn new(source: Rc<dyn SessionSource<R>>, head: CallHead, terms: PlanTerms) -> Self {
+        let PlanTerms { idempotent, policy } = terms;
+        Self {
+            source,
+            head,
+            idempotent,
+            policy,
+            attempts: 1,
+            stage: PlanStage::OnSession,
+            request: None,
+            avoid: None,
+            earlier: None,
+        }
+    }
+
     /// Removes the call from the channel's queue, and removes the timer of the queue or of the
     /// backoff. Returns the request, if the plan holds it.
     pub(crate) fn leave(&mut self, scheduler: &Scheduler) -> Option<MsgBuf> {
@@ -112,7 +124,7 @@ impl<R> CallPlan<R> {
     pub(crate) fn truth(&mut self, error: CallError) -> CallError {
         match (self.earlier.take(), error) {
             (Some(_), CallError::NotExecuted(cause)) => CallError::MaybeExecuted(cause),
-            (Some(earlier), CallError::Rejected(_)) => earlier,
+            (Some(earlier), CallError::Rejected(_) | CallError::NoServer(_)) => earlier,
             (_, error) => error,
         }
     }

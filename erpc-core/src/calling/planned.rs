@@ -6,11 +6,12 @@ use super::calls::Calls;
 use super::link::Link;
 use super::options::PreparedCall;
 use super::plan::{CallPlan, NoSession, PlanStage, PlanTerms, SessionSource};
+use super::retry::{UNEXECUTED, is_repeatable};
 use super::submissions::Submission;
 use super::table::{CallEntry, CallOutcome};
 use crate::buf::MsgBuf;
 use crate::executor::timers::Alarm;
-use crate::protocol::{CallError, Cause, RejectReason};
+use crate::protocol::{CallError, Cause, NoServer, RejectReason};
 use crate::time::Instant;
 use crate::transport::Transport;
 
@@ -24,25 +25,11 @@ impl<T: Transport> Calls<T> {
         terms: PlanTerms,
         outcome: CallOutcome,
     ) -> usize {
-        let PreparedCall { method, request, extended, deadline } = prepared;
-        let PlanTerms { waits, idempotent, policy } = terms;
-        if let Some(policy) = &policy {
-            source.budget().earn(policy);
+        let PreparedCall { head, request } = prepared;
+        if let Some(policy) = &terms.policy {
+            source.budgets().of_policies.earn(policy);
         }
-        let plan = CallPlan {
-            source,
-            method,
-            extended,
-            deadline,
-            waits,
-            idempotent,
-            policy,
-            attempts: 1,
-            stage: PlanStage::OnSession,
-            request: None,
-            avoid: None,
-            earlier: None,
-        };
+        let plan = CallPlan::new(source, head, terms);
         let key = self.table().insert(|| outcome, None, Some(Box::new(plan)), None);
         self.assign(key, request);
         key
@@ -60,16 +47,17 @@ impl<T: Transport> Calls<T> {
     /// Submits a planned call on a session, or queues it. Its attempt fails if the endpoint is
     /// closed, if the queue is full, or if no server can be reached and the call does not wait.
     fn assign(&self, key: usize, request: MsgBuf) {
-        let found =
-            self.with_plan(key, |plan| (Rc::clone(&plan.source), plan.avoid.clone(), plan.waits));
+        let found = self.with_plan(key, |plan| {
+            (Rc::clone(&plan.source), plan.avoid.clone(), plan.head.flags.waits())
+        });
         let Some((source, avoid, waits)) = found else { return };
         if self.scheduler().is_closed() {
             return self.failed(key, CallError::NotExecuted(Cause::Shutdown), Some(request));
         }
         match source.pick(avoid.as_ref()) {
             Ok(link) => self.submit_planned(key, link, request),
-            Err(NoSession::Down(cause)) if !waits => {
-                self.failed(key, CallError::NotExecuted(cause), Some(request));
+            Err(NoSession::Down(why)) if !waits => {
+                self.failed(key, why.into(), Some(request));
             }
             Err(_) => self.line_up(key, request, source.join_line(key)),
         }
@@ -78,12 +66,12 @@ impl<T: Transport> Calls<T> {
     fn submit_planned(&self, key: usize, link: Rc<Link<T::Route>>, request: MsgBuf) {
         link.call_made();
         let mut calls = self.table();
-        let Some(CallEntry { link: place, plan: Some(plan), unsent, .. }) = calls.get(key) else {
+        let Some(CallEntry { link: place, plan: Some(plan), head, unsent, .. }) = calls.get(key)
+        else {
             return;
         };
         *place = Some(link);
-        let CallPlan { method, extended, deadline, .. } = **plan;
-        *unsent = Some(PreparedCall { method, request, extended, deadline });
+        (*head, *unsent) = (plan.head, Some(request));
         drop(calls);
         self.submit(Submission::Call(key));
     }
@@ -93,9 +81,9 @@ impl<T: Transport> Calls<T> {
             return self.failed(key, CallError::Rejected(RejectReason::QueueFull), Some(request));
         };
         self.with_plan(key, |plan| {
-            let timed = plan.deadline != Instant::NEVER;
-            let timer =
-                timed.then(|| self.scheduler().timers().arm(plan.deadline, Alarm::Call(key)));
+            let deadline = plan.head.deadline;
+            let timed = deadline != Instant::NEVER;
+            let timer = timed.then(|| self.scheduler().timers().arm(deadline, Alarm::Call(key)));
             plan.stage = PlanStage::InLine { ticket, timer };
             plan.request = Some(request);
         });
@@ -111,14 +99,14 @@ impl<T: Transport> Calls<T> {
 
     /// Whether a queued call waits until its deadline even while no server can be reached.
     pub(crate) fn waits_for_server(&self, key: usize) -> bool {
-        self.with_plan(key, |plan| plan.waits).unwrap_or(false)
+        self.with_plan(key, |plan| plan.head.flags.waits()).unwrap_or(false)
     }
 
     /// Fails the attempt of a queued call, because no server can be reached. The call ends or backs
     /// off for another attempt.
-    pub(crate) fn fail_in_line(&self, key: usize, cause: Cause) {
+    pub(crate) fn fail_in_line(&self, key: usize, why: NoServer) {
         let request = self.with_plan(key, |plan| plan.leave(self.scheduler())).flatten();
-        self.failed(key, CallError::NotExecuted(cause), request);
+        self.failed(key, why.into(), request);
     }
 
     /// Handles the expiry of a planned call's timer: retries a call that backed off, fails a queued
@@ -146,6 +134,9 @@ impl<T: Transport> Calls<T> {
 
     /// Schedules another attempt for a failed call, which was on `link` or on no session. `Err`
     /// returns the request with the error to report.
+    ///
+    /// A call that went directly to a channel's session has no plan yet. It gets one here: the link
+    /// knows its channel, the table's entry keeps the head, and the request has come back.
     #[cold]
     pub(crate) fn again(
         &self,
@@ -155,26 +146,44 @@ impl<T: Transport> Calls<T> {
         request: MsgBuf,
     ) -> Result<(), (CallError, MsgBuf)> {
         let mut calls = self.table();
-        let Some(CallEntry { outcome, plan: Some(plan), .. }) = calls.get(key) else {
+        let Some(CallEntry { outcome, plan, head, .. }) = calls.get(key) else {
             return Err((error, request));
         };
-        let CallPlan { policy, attempts, idempotent, deadline, .. } = &**plan;
-        let allowed = policy.as_ref().filter(|policy| {
-            !matches!(outcome, CallOutcome::Cancelled)
-                && !self.scheduler().is_closed()
-                && policy.allows(*attempts, *idempotent, &error)
-        });
-        let Some(policy) = allowed else { return Err((plan.truth(error), request)) };
+        // A call that found no session fails at once, unless it waits for a server.
+        let repeats = !head.flags.is_final() && link.is_some() && is_repeatable(&error);
+        if repeats
+            && plan.is_none()
+            && let Some(source) = link.as_ref().and_then(|link| link.source())
+        {
+            let terms = PlanTerms { idempotent: false, policy: None };
+            *plan = Some(Box::new(CallPlan::new(source, *head, terms)));
+        }
+        let Some(plan) = plan else { return Err((error, request)) };
+        let CallPlan { policy, attempts, idempotent, head, .. } = &**plan;
+        let is_allowed =
+            policy.as_ref().map_or(repeats, |policy| policy.allows(*attempts, *idempotent, &error));
+        if !is_allowed || matches!(outcome, CallOutcome::Cancelled) || self.scheduler().is_closed()
+        {
+            return Err((plan.truth(error), request));
+        }
+        let budgets = plan.source.budgets();
+        let (policy, budget) = match policy {
+            Some(policy) => (policy, &budgets.of_policies),
+            None => (&UNEXECUTED, &budgets.unexecuted),
+        };
         let now = self.scheduler().now();
         let due = now + policy.pause(*attempts, self.scheduler().random());
-        if due >= *deadline || !plan.source.budget().spend(policy, now) {
+        if due >= head.deadline || !budget.spend(policy, now) {
             return Err((plan.truth(error), request));
         }
         plan.stage =
             PlanStage::BackingOff { timer: self.scheduler().timers().arm(due, Alarm::Call(key)) };
         plan.request = Some(request);
         let before = std::mem::replace(&mut plan.avoid, link);
-        if !matches!(error, CallError::NotExecuted(_) | CallError::Rejected(_)) {
+        if !matches!(
+            error,
+            CallError::NotExecuted(_) | CallError::NoServer(_) | CallError::Rejected(_)
+        ) {
             plan.earlier = Some(error);
         }
         drop(calls);

@@ -9,13 +9,26 @@ use crate::time::Instant;
 
 /// When a failed call is retried, and how often.
 ///
+/// # Without a policy
+/// A call over a [`Channel`](crate::client::Channel) whose session ended before the call was
+/// executed ([`CallError::NotExecuted`]) is made again on another session, whether or not its
+/// method is idempotent, until its deadline. All calls of the channel have a budget for this: 1,000
+/// such retries, plus 100 per second up to that number. The pauses are those of
+/// [`RetryPolicy::backoff`]. If no server can be reached, the call fails; see
+/// [`CallOptions::wait_for_ready`](super::CallOptions::wait_for_ready). [`RetryPolicy::never`]
+/// switches these retries off.
+///
+/// # With a policy
 /// A call is retried if its method is declared idempotent and the failure is one of these: the
 /// server could not be reached, a queue of calls was full, it is unknown whether the handler ran,
-/// the response was lost, or the handler answered [`Code::Unavailable`]. For other methods, see
-/// [`RetryPolicy::also_unexecuted`]. A call is not retried after its deadline or a cancel, if a
-/// message was too large or malformed, or when the endpoint ends. An attempt avoids the server of
-/// the attempt before, if that session is still open and another server is connected. It sends the
-/// request as it was first encoded, and has the rest of the call's time.
+/// the response was lost, or the handler answered [`Code::Unavailable`]. A call is not retried
+/// after its deadline or a cancel, if a message was too large or malformed, or when the endpoint
+/// ends. Calls of other methods are retried as without a policy, unless
+/// [`RetryPolicy::also_unexecuted`] is set.
+///
+/// An attempt avoids the server of the attempt before, if that session is still open and another
+/// server is connected. It sends the request as it was first encoded, and has the rest of the
+/// call's time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,7 +59,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Makes one attempt: no retries.
+    /// Makes one attempt: no retries, even of calls that were certainly not executed.
     #[must_use]
     pub const fn never() -> Self {
         Self::new(1)
@@ -60,7 +73,8 @@ impl RetryPolicy {
         self
     }
 
-    /// Also retries calls of methods that are not idempotent, if they were certainly not executed.
+    /// Applies this policy also to calls of methods that are not idempotent, if they were certainly
+    /// not executed. Without it, such calls are retried as without a policy.
     #[must_use]
     pub const fn also_unexecuted(mut self) -> Self {
         self.unexecuted = true;
@@ -75,6 +89,11 @@ impl RetryPolicy {
         self.ratio = ratio;
         self.per_second = per_second;
         self
+    }
+
+    /// Whether this policy allows no retry at all.
+    pub(crate) fn is_never(&self) -> bool {
+        self.attempts <= 1
     }
 
     /// Whether a call of a method, idempotent or not, can be retried at all.
@@ -99,6 +118,20 @@ impl RetryPolicy {
     }
 }
 
+/// The policy of calls without one. The pauses double up to a second, so that calls without a
+/// deadline do not retry often.
+pub(crate) const UNEXECUTED: RetryPolicy =
+    RetryPolicy::new(u32::MAX).also_unexecuted().budget(0.0, 100);
+
+/// Whether a call without a policy is made again after this failure on a session.
+pub(crate) fn is_repeatable(error: &CallError) -> bool {
+    match error {
+        // The caller has to slow down: another attempt would hide that.
+        CallError::Rejected(RejectReason::QueueFull) => false,
+        error => matches!(failure(error), FailureKind::NotExecuted),
+    }
+}
+
 /// What a failure means for a retry.
 enum FailureKind {
     NotExecuted,
@@ -114,6 +147,7 @@ fn failure(error: &CallError) -> FailureKind {
         CallError::Rejected(
             RejectReason::QueueFull | RejectReason::NoSession | RejectReason::Disconnecting,
         ) => FailureKind::NotExecuted,
+        CallError::NoServer(_) => FailureKind::NotExecuted,
         CallError::NotExecuted(cause) if !is_final(*cause) => FailureKind::NotExecuted,
         CallError::MaybeExecuted(cause) | CallError::ResponseLost(cause) if !is_final(*cause) => {
             FailureKind::Unknown
@@ -153,7 +187,23 @@ impl Backoff {
     }
 }
 
-/// A channel's retry budget: a token bucket, counted in billionths of a token. One unit is what 1
+/// The retry budgets of a channel. Policies fill a budget at different rates, so the retries
+/// without a policy have a budget of their own.
+#[derive(Default)]
+pub(crate) struct RetryBudgets {
+    pub(crate) of_policies: RetryBudget,
+    pub(crate) unexecuted: RetryBudget,
+}
+
+impl RetryBudgets {
+    /// Numbers of retries granted and refused.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let (one, other) = (&self.of_policies, &self.unexecuted);
+        (one.granted.get() + other.granted.get(), one.refused.get() + other.refused.get())
+    }
+}
+
+/// A retry budget: a token bucket, counted in billionths of a token. One unit is what 1
 /// ns adds at one retry per second, so refills round nothing away, however frequent they are.
 #[derive(Default)]
 pub(crate) struct RetryBudget {
@@ -192,14 +242,6 @@ impl RetryBudget {
         self.tokens.set(left);
         self.granted.set(self.granted.get() + 1);
         true
-    }
-
-    pub(crate) fn granted(&self) -> u64 {
-        self.granted.get()
-    }
-
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.get()
     }
 
     fn add(&self, tokens: u64, policy: &RetryPolicy) {
@@ -247,6 +289,29 @@ mod tests {
         all(&bold, false, &not_run, true);
         all(&bold, false, &unknown, false);
         assert!(bold.covers(false) && !RetryPolicy::never().also_unexecuted().covers(true));
+    }
+
+    #[test]
+    fn without_a_policy_only_unexecuted_calls_are_retried() {
+        for error in [
+            CallError::NotExecuted(Cause::PeerReset),
+            CallError::NotExecuted(Cause::PeerDead),
+            CallError::Rejected(RejectReason::NoSession),
+            CallError::Rejected(RejectReason::Disconnecting),
+        ] {
+            assert!(is_repeatable(&error), "{error}");
+        }
+        for error in [
+            CallError::NotExecuted(Cause::Cancelled),
+            CallError::NotExecuted(Cause::DeadlineExceeded),
+            CallError::NotExecuted(Cause::Shutdown),
+            CallError::Rejected(RejectReason::QueueFull),
+            CallError::MaybeExecuted(Cause::PeerReset),
+            CallError::ResponseLost(Cause::PeerReset),
+            CallError::Status(Status::unavailable("")),
+        ] {
+            assert!(!is_repeatable(&error), "{error}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::calls::Calls;
 use super::link::{Link, LinkPhase};
-use super::options::PreparedCall;
+use super::options::{CallHead, PreparedCall};
 use super::table::{CallEntry, CallOutcome};
 use crate::buf::MsgBuf;
 use crate::event_loop::Context;
@@ -116,9 +116,8 @@ impl<T: Transport> Calls<T> {
     fn drain_call(&self, cx: &mut Context<'_, T>, key: usize) {
         let mut calls = self.table();
         let Some(entry) = calls.get(key) else { return };
-        let Some(PreparedCall { method, request, extended, deadline }) = entry.unsent.take() else {
-            return;
-        };
+        let Some(request) = entry.unsent.take() else { return };
+        let CallHead { method, flags, deadline } = entry.head;
         let usable = match (&entry.outcome, &entry.link) {
             // The call was cancelled before it was sent, so the server needs no cancel.
             (CallOutcome::Cancelled, _) => Err(Cause::Cancelled),
@@ -128,7 +127,7 @@ impl<T: Transport> Calls<T> {
         drop(calls);
         let (error, request) = match usable {
             Ok(id) => {
-                let token = key as u64;
+                let (token, extended) = (key as u64, flags.is_extended());
                 match cx.call(id, NewCall { method, request, token, extended, deadline }) {
                     Ok(()) => return,
                     Err(rejected) => (CallError::Rejected(rejected.reason), rejected.request),
@@ -176,7 +175,7 @@ impl<T: Transport> Calls<T> {
 
     /// Takes back the request of a call that was not handed to the protocol.
     fn take_unsent(&self, key: usize) -> Option<MsgBuf> {
-        self.table().get(key)?.unsent.take().map(|unsent| unsent.request)
+        self.table().get(key)?.unsent.take()
     }
 
     /// The number of queued submissions.

@@ -13,9 +13,10 @@ use std::rc::Rc;
 
 use super::callback::Callback;
 use super::link::Link;
-use super::options::PreparedCall;
+use super::options::{CallHead, PreparedCall};
 use super::plan::CallPlan;
 use super::response::KeptReply;
+use crate::buf::MsgBuf;
 use crate::executor::tasks::{Executor, WakeSlot};
 use crate::protocol::CallError;
 
@@ -27,8 +28,10 @@ pub(crate) struct CallEntry<R> {
     pub(super) link: Option<Rc<Link<R>>>,
     /// Retry and queueing state of a call on a channel.
     pub(super) plan: Option<Box<CallPlan<R>>>,
+    /// For the attempts on sessions. Meaningless before the first one.
+    pub(super) head: CallHead,
     /// The request, from its submission on a session until the protocol takes it.
-    pub(super) unsent: Option<PreparedCall>,
+    pub(super) unsent: Option<MsgBuf>,
 }
 
 /// The receiver of a call's outcome, then the outcome until it is taken.
@@ -108,7 +111,11 @@ impl<R> CallTable<R> {
     ) -> usize {
         let key = self.free as usize;
         let Some(place) = self.entries.get_mut(key) else {
-            return self.push(CallEntry { outcome: outcome(), link, plan, unsent });
+            let (head, unsent) = match unsent {
+                Some(PreparedCall { head, request }) => (head, Some(request)),
+                None => (CallHead::NONE, None),
+            };
+            return self.push(CallEntry { outcome: outcome(), link, plan, head, unsent });
         };
         let CallOutcome::Vacant(next) = place.outcome else {
             unreachable!("a free place is vacant")
@@ -117,7 +124,13 @@ impl<R> CallTable<R> {
         put(&mut place.outcome, outcome());
         place.link = link;
         place.plan = plan;
-        place.unsent = unsent;
+        match unsent {
+            Some(PreparedCall { head, request }) => {
+                place.head = head;
+                place.unsent = Some(request);
+            }
+            None => place.unsent = None,
+        }
         key
     }
 
@@ -143,8 +156,8 @@ impl<R> CallTable<R> {
     pub(crate) fn remove(&mut self, key: usize) -> Option<CallEntry<R>> {
         let free = self.free;
         let place = self.get(key)?;
-        let vacant =
-            CallEntry { outcome: CallOutcome::Vacant(free), link: None, plan: None, unsent: None };
+        let (outcome, head) = (CallOutcome::Vacant(free), CallHead::NONE);
+        let vacant = CallEntry { outcome, link: None, plan: None, head, unsent: None };
         let entry = std::mem::replace(place, vacant);
         self.free = key as u32;
         Some(entry)
@@ -155,7 +168,7 @@ impl<R> CallTable<R> {
     #[inline(always)]
     pub(super) fn take_callback(&mut self, key: usize) -> Option<(Box<dyn Callback>, PlanLeft<R>)> {
         let free = self.free;
-        let CallEntry { outcome, link, plan, unsent } = self.get(key)?;
+        let CallEntry { outcome, link, plan, unsent, .. } = self.get(key)?;
         debug_assert!(link.is_none(), "the call has left its session");
         let CallOutcome::Callback(callback) = outcome else { return None };
         let callback = callback.take()?;
@@ -202,7 +215,7 @@ impl<R> CallTable<R> {
     /// Takes the reply, if it has arrived.
     #[inline(always)]
     pub(crate) fn take_reply(&mut self, key: usize) -> Option<KeptReply> {
-        let CallEntry { outcome, link, plan, unsent } = &mut self.entries[key];
+        let CallEntry { outcome, link, plan, unsent, .. } = &mut self.entries[key];
         let CallOutcome::Done(kept) = outcome else { return None };
         debug_assert!(link.is_none() && plan.is_none() && unsent.is_none(), "the call has ended");
         let kept = kept.take();

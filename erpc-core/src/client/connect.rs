@@ -18,16 +18,15 @@ impl<T: Transport> Endpoint<T> {
     /// at most the connect timeout, until a session is open.
     ///
     /// # Errors
-    /// [`ConnectFailed`] with the address that was tried last; the address is empty if none was
-    /// tried.
+    /// [`ConnectFailed`] with the address that was tried last, or the name that has none.
     ///
     /// # Panics
     /// Within a handler or callback, like [`Endpoint::block_on`].
     pub fn connect(&self, target: impl Target<T::Route>) -> Result<Session<T>, ConnectFailed> {
         let routes = target.routes();
         let routes = routes
-            .map_err(|error| ConnectFailed::new(String::new(), ConnectFailure::Resolve(error)))?;
-        let mut failed = ConnectFailed::new(String::new(), ConnectFailure::NoAddress);
+            .map_err(|error| ConnectFailed::new(target.name(), ConnectFailure::Resolve(error)))?;
+        let mut failed = ConnectFailed::new(target.name(), ConnectFailure::NoAddress);
         for route in routes {
             match self.block_on(self.connect_async(route)) {
                 Ok(session) => return Ok(session),

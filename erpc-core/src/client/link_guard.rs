@@ -1,8 +1,9 @@
 //! The owner of a session that this endpoint has opened.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use crate::calling::link::{Link, LinkPhase};
+use crate::calling::plan::SessionSource;
 use crate::calling::submissions::Submission;
 use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
@@ -16,7 +17,21 @@ pub(super) struct LinkGuard<T: Transport> {
 impl<T: Transport> LinkGuard<T> {
     /// Starts to open a session, which is usable immediately.
     pub(super) fn open(endpoint: &Rc<EndpointParts<T>>, peer: T::Route) -> Self {
-        let link = Rc::new(Link::new(peer));
+        Self::start(endpoint, Link::new(peer, None))
+    }
+
+    /// As [`Self::open`], for a session that a channel keeps open. A call that is not executed when
+    /// the session ends goes back to the channel.
+    pub(super) fn open_for(
+        endpoint: &Rc<EndpointParts<T>>,
+        peer: T::Route,
+        channel: Weak<dyn SessionSource<T::Route>>,
+    ) -> Self {
+        Self::start(endpoint, Link::new(peer, Some(channel)))
+    }
+
+    fn start(endpoint: &Rc<EndpointParts<T>>, link: Link<T::Route>) -> Self {
+        let link = Rc::new(link);
         endpoint.submit(Submission::Connect(Rc::clone(&link)));
         Self { link, endpoint: Rc::clone(endpoint) }
     }

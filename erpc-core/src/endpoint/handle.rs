@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::open::Endpoint;
+use crate::debug_text::debug_is_display;
 use crate::event_loop::mailbox::{MAILBOX_LIMIT, Mailbox, PushError};
 use crate::serving::worker;
 use crate::transport::Transport;
@@ -74,7 +75,7 @@ impl<T: Transport> fmt::Debug for Handle<T> {
 }
 
 /// Why a job was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubmitError {
     /// [`MAILBOX_LIMIT`] jobs are queued for the endpoint. Wait until it has run some.
@@ -94,5 +95,7 @@ impl fmt::Display for SubmitError {
         }
     }
 }
+
+debug_is_display!(SubmitError);
 
 impl std::error::Error for SubmitError {}

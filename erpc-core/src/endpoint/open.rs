@@ -14,6 +14,7 @@ use super::handle::Handle;
 use super::parts::EndpointParts;
 use super::watch::OverflowWatch;
 use crate::buf::{MsgBuf, NoMemory};
+use crate::debug_text::debug_is_display;
 use crate::event_loop::idle::IdlePolicy;
 use crate::event_loop::{EndpointStats, Rpc};
 use crate::executor::join::JoinHandle;
@@ -348,7 +349,7 @@ const NOT_HERE: &str =
     "the endpoint is busy running this handler or callback; call this outside of the loop";
 
 /// Why an endpoint could not be opened.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The system refused the socket, or a setting of the socket is out of range.
@@ -365,6 +366,8 @@ impl fmt::Display for OpenError {
         }
     }
 }
+
+debug_is_display!(OpenError);
 
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

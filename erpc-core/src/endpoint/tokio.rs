@@ -56,6 +56,7 @@ use ::tokio::time::sleep;
 use super::handle::{Handle, SubmitError};
 use super::open::Endpoint;
 use super::parts::EndpointParts;
+use crate::debug_text::debug_is_display;
 use crate::executor::join::caught;
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -143,7 +144,7 @@ impl<T: Transport> fmt::Debug for Remote<T> {
 }
 
 /// Why a job has no output.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoteError {
     /// [`MAILBOX_LIMIT`](crate::event_loop::MAILBOX_LIMIT) jobs are already queued; the new job was
@@ -166,6 +167,8 @@ impl fmt::Display for RemoteError {
         }
     }
 }
+
+debug_is_display!(RemoteError);
 
 impl std::error::Error for RemoteError {}
 

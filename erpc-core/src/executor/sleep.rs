@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use super::scheduler::Scheduler;
 use super::timers::Alarm;
+use crate::debug_text::debug_is_display;
 use crate::time::Instant;
 
 /// A wait for an instant; see [`Endpoint::sleep`](crate::endpoint::Endpoint::sleep).
@@ -82,7 +83,7 @@ impl fmt::Debug for Sleep {
 
 /// A future did not complete within the time given to
 /// [`Endpoint::timeout`](crate::endpoint::Endpoint::timeout).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed;
 
 impl fmt::Display for Elapsed {
@@ -90,5 +91,7 @@ impl fmt::Display for Elapsed {
         f.write_str("the future took longer than the timeout allows")
     }
 }
+
+debug_is_display!(Elapsed);
 
 impl std::error::Error for Elapsed {}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::congestion::{CongestionControl, SwiftConfig};
 use super::measurement::Bypasses;
 use crate::buf::MIN_PAYLOAD;
+use crate::debug_text::debug_is_display;
 use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::NoMarks;
@@ -80,7 +81,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An invalid setting. The message names it with its bounds, or with the feature that the transport
 /// lacks.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ConfigError {
     what: &'static str,
 }
@@ -90,6 +91,8 @@ impl std::fmt::Display for ConfigError {
         f.write_str(self.what)
     }
 }
+
+debug_is_display!(ConfigError);
 
 impl std::error::Error for ConfigError {}
 
@@ -270,6 +273,10 @@ impl EndpointConfig {
     /// A session pings its peer after this time of silence, plus up to an eighth that differs
     /// between sessions. Also the interval at which the client probes an executing call. Default 3
     /// s; 1 ms to a day.
+    ///
+    /// A client whose session was silent for one and a half intervals, or whose loop did not run
+    /// for one, holds further calls until the server has answered a ping. The server may have
+    /// declared it dead, so give client and server the same settings.
     #[must_use]
     pub const fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;

@@ -1,15 +1,17 @@
 //! Errors of calls and sessions.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::buf::{MsgBuf, NoMemory};
+use crate::debug_text::debug_is_display;
 use crate::status::Status;
 
 /// Why a call has no response.
 ///
 /// The variants say whether the handler ran, which decides whether a retry is safe. A call is
 /// reported as `NotExecuted` only if its request cannot have been complete at the server.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
     /// The server answered, and the answer is a failure.
@@ -18,6 +20,9 @@ pub enum CallError {
     /// or was built from another `.proto` file. Only typed calls fail with it, because they know
     /// the name.
     NoSuchMethod(&'static str),
+    /// A channel reached no server, so the handler did not run; a retry is safe. The text names
+    /// every server, with the reason.
+    NoServer(NoServer),
     /// This endpoint did not accept the call; nothing was sent.
     Rejected(RejectReason),
     /// The handler did not run and will not run; a retry is safe.
@@ -28,13 +33,48 @@ pub enum CallError {
     ResponseLost(Cause),
 }
 
+/// Why a channel reached no server. Cheap to clone. `Display` names the servers' addresses, or the
+/// name that could not be resolved, with the reasons.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NoServer(Arc<NoServerInner>);
+
+#[derive(PartialEq, Eq)]
+struct NoServerInner {
+    cause: Cause,
+    text: String,
+}
+
+impl NoServer {
+    /// `text` describes the failures of all servers.
+    pub(crate) fn new(cause: Cause, text: String) -> Self {
+        Self(Arc::new(NoServerInner { cause, text }))
+    }
+
+    /// Why the server that was tried last could not be reached; [`Cause::Unresolved`] if no address
+    /// is known.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        self.0.cause
+    }
+}
+
+impl From<NoServer> for CallError {
+    fn from(why: NoServer) -> Self {
+        match why.cause() {
+            cause @ Cause::Shutdown => Self::NotExecuted(cause),
+            _ => Self::NoServer(why),
+        }
+    }
+}
+
 /// Why a call failed for a reason other than the handler's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Cause {
     /// The session could not be opened.
     Connect(ConnectError),
-    /// The lookup of the servers' names failed or returned no address.
+    /// The lookup of the servers' names failed or returned no address. Part of [`NoServer`], whose
+    /// text has the system's reason.
     Unresolved,
     /// The peer was silent for the liveness timeout.
     PeerDead,
@@ -45,7 +85,8 @@ pub enum Cause {
     /// something on the path, such as a NAT or a Kubernetes service, has begun to rewrite the
     /// source address. A new session may be opened immediately.
     AddressChanged,
-    /// The peer does not know the session: it has restarted, or has declared this endpoint dead.
+    /// The peer does not know the session: it has restarted, or has declared this endpoint dead,
+    /// because this endpoint's loop did not run for the peer's liveness timeout.
     PeerReset,
     /// The peer closed the session.
     PeerClosed,
@@ -73,7 +114,8 @@ pub enum Cause {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No answer within the connect timeout: nothing listens there, or the path drops the packets.
+    /// No answer within the connect timeout: nothing listens there, the path drops the packets, or
+    /// the server's event loop is busy.
     Timeout,
     /// The peer speaks other versions of the protocol, from the first number to the second.
     Version(u16, u16),
@@ -139,6 +181,9 @@ impl fmt::Display for CallError {
                 "the server has no method {name}; is its service added to the server, and are both sides built from \
                  the same .proto file?"
             ),
+            Self::NoServer(why) => {
+                write!(f, "{why}; the call was not executed and may be retried")
+            }
             Self::Rejected(reason) => write!(f, "{reason}; nothing was sent"),
             Self::NotExecuted(cause) => {
                 write!(f, "{cause}; the call was not executed and may be retried")
@@ -149,12 +194,21 @@ impl fmt::Display for CallError {
     }
 }
 
+impl fmt::Display for NoServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.text)
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(error) => error.fmt(f),
             Self::Unresolved => f.write_str("no server's address is known"),
-            Self::PeerDead => f.write_str("the peer does not answer"),
+            Self::PeerDead => f.write_str(
+                "the peer has not answered for the liveness timeout: it has ended, the path is broken, or its event \
+                 loop is blocked, for example by a handler",
+            ),
             Self::NoProgress => f.write_str(
                 "the peer answers but the call's packets do not get through; does something on the path drop them?",
             ),
@@ -162,9 +216,10 @@ impl fmt::Display for Cause {
                 "the peer gets this endpoint's packets from another address or port than before: a NAT or a service \
                  address on the way has begun to rewrite them; reconnect",
             ),
-            Self::PeerReset => {
-                f.write_str("the peer does not know the session, it may have restarted")
-            }
+            Self::PeerReset => f.write_str(
+                "the peer does not know the session: it has restarted, or this endpoint's loop did not run for the \
+                 liveness timeout",
+            ),
             Self::PeerClosed => f.write_str("the peer closed the session"),
             Self::Disconnected => f.write_str("the session was disconnected"),
             Self::Shutdown => f.write_str("the endpoint was shut down"),
@@ -187,9 +242,10 @@ impl fmt::Display for Cause {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Timeout => {
-                f.write_str("no answer; is a server listening there, and does a firewall pass UDP?")
-            }
+            Self::Timeout => f.write_str(
+                "no answer within the connect timeout: no server listens there, a firewall or a missing route drops \
+                 UDP, or the server's event loop is busy, for example with a handler that blocks it",
+            ),
             Self::Version(low, high) => {
                 write!(
                     f,
@@ -237,7 +293,10 @@ impl fmt::Display for Rejected {
     }
 }
 
+debug_is_display!(CallError, NoServer);
+
 impl std::error::Error for CallError {}
+impl std::error::Error for NoServer {}
 impl std::error::Error for Cause {}
 impl std::error::Error for ConnectError {}
 impl std::error::Error for RejectReason {}

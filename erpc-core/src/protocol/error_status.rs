@@ -11,6 +11,7 @@ impl CallError {
         match self {
             Self::Status(status) => status.code(),
             Self::Rejected(reason) => reason.code(),
+            Self::NoServer(why) => why.cause().code(),
             Self::NoSuchMethod(_) => Code::Unimplemented,
             Self::NotExecuted(cause) | Self::MaybeExecuted(cause) | Self::ResponseLost(cause) => {
                 cause.code()

@@ -53,7 +53,7 @@ pub use self::core::{Core, EventSink};
 pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
 pub use congestion::{CongestionControl, DcqcnConfig, SwiftConfig, TimelyConfig};
 pub use endpoint::Local;
-pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
+pub use error::{CallError, Cause, ConnectError, NoServer, RejectReason, Rejected};
 pub use event::{
     Body, ClientId, Event, NewCall, Notice, Reply, Request, RequestHandle, ResponseBuffer,
     SessionAddress, SessionEvent, SessionId,

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::io;
 
+use crate::debug_text::debug_is_display;
 use crate::protocol::ConfigError;
 use crate::service::MethodCollision;
 use crate::transport::udp::UdpError;
 
 /// Why a server could not start, or ended.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
     /// Two methods have the same name or the same id.
@@ -58,6 +58,8 @@ impl fmt::Display for ServeError {
         }
     }
 }
+
+debug_is_display!(ServeError);
 
 impl std::error::Error for ServeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {

@@ -1,10 +1,12 @@
 //! Adapter of a synchronous handler: from a request's bytes to its outcome.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::info::MethodInfo;
-use super::interceptor::{Passage, handler_panicked};
+use super::interceptor::Passage;
+use super::panics::{advise, handler_panicked};
 use super::reply::encode_reply;
 use super::{CallContext, Codec, DecodeError, HandlerOutcome, Request, Response};
 use crate::status::Status;
@@ -36,7 +38,7 @@ where
                 _ => intercepted(context, run),
             }
         });
-        catch_unwind(run).unwrap_or_else(|_panic| panicked(context))
+        catch_unwind(run).unwrap_or_else(|panic| panicked(context, &*panic))
     })
 }
 
@@ -109,11 +111,13 @@ fn too_large(len: usize, limit: u32) -> Status {
 }
 
 #[cold]
-pub(super) fn panicked(context: &CallContext<'_>) -> HandlerOutcome {
+pub(super) fn panicked(context: &CallContext<'_>, panic: &(dyn Any + Send)) -> HandlerOutcome {
+    let method = context.info().full_name();
+    advise(method, panic);
     match context.is_deferred() {
         // The responder answers; dropping it in the unwind is an answer, too.
         true => HandlerOutcome::Deferred,
-        false => HandlerOutcome::Failed(handler_panicked()),
+        false => HandlerOutcome::Failed(handler_panicked(method)),
     }
 }
 

@@ -6,6 +6,7 @@ use std::thread::panicking;
 use std::time::Duration;
 
 use super::CallContext;
+use super::panics::handler_panicked;
 use crate::status::Status;
 
 /// Runs before and after the handler of every call of a server, for all methods and modes: for
@@ -104,7 +105,7 @@ impl Drop for Passage<'_> {
     fn drop(&mut self) {
         if self.passed > 0 {
             let status = if panicking() {
-                handler_panicked()
+                handler_panicked(self.call.info().full_name())
             } else if self.call.time_left() == Some(Duration::ZERO) {
                 late()
             } else {
@@ -120,10 +121,4 @@ impl Drop for Passage<'_> {
 #[cold]
 pub(crate) fn late() -> Status {
     Status::deadline_exceeded("the deadline passed before the handler had ended")
-}
-
-/// The status of a call whose handler, interceptor or codec panicked.
-#[cold]
-pub(super) fn handler_panicked() -> Status {
-    Status::internal("the handler panicked")
 }

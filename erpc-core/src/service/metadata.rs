@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::debug_text::debug_is_display;
 use crate::status::Status;
 use crate::wire::extension::{Entries, EntryError, MAX_ENTRIES, push_entry};
 
@@ -41,7 +42,7 @@ pub struct MetadataRef<'a> {
 }
 
 /// Why metadata was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetadataError {
     /// The key is empty.
@@ -201,6 +202,8 @@ impl fmt::Display for MetadataError {
         }
     }
 }
+
+debug_is_display!(MetadataError);
 
 impl std::error::Error for MetadataError {}
 

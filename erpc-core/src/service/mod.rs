@@ -21,6 +21,7 @@ mod interceptor;
 mod metadata;
 mod method;
 mod options;
+mod panics;
 mod reply;
 mod request;
 mod responder;

@@ -15,7 +15,8 @@ use std::task::Poll;
 
 use super::handler::{check_size, malformed, outcome, panicked};
 use super::info::MethodInfo;
-use super::interceptor::{Passage, handler_panicked, late};
+use super::interceptor::{Passage, late};
+use super::panics::handler_panicked;
 use super::method::Types;
 use super::reply::ReplySink;
 use super::{CallContext, CallHost, Codec, HandlerOutcome, Metadata, Request, Response};
@@ -129,7 +130,8 @@ where
         check_size(&self.method, body)?;
         // As in the handler, a panic of the codec ends only this call.
         let decoded = catch_unwind(AssertUnwindSafe(|| C::decode(body)));
-        let message = decoded.map_err(|_panic| handler_panicked())?.map_err(malformed)?;
+        let decoded = decoded.map_err(|_panic| handler_panicked(self.method.full_name()))?;
+        let message = decoded.map_err(malformed)?;
         Ok(Box::pin(async move {
             let outcome = match self.port.in_time(arrival.deadline) {
                 Ok(()) if self.method.has_deadline() => self.timed(&arrival, message).await,
@@ -173,7 +175,7 @@ where
             // As with synchronous handlers, the user has to keep the service consistent after a
             // panic.
             let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
-            polled.unwrap_or_else(|_panic| Poll::Ready(panicked(&context)))
+            polled.unwrap_or_else(|panic| Poll::Ready(panicked(&context, &*panic)))
         })
         .await
     }

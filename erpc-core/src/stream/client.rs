@@ -416,7 +416,10 @@ impl StreamClient {
 /// have lacked memory for the handler's first items.
 fn never_ran(error: &CallError) -> bool {
     match error {
-        CallError::NotExecuted(_) | CallError::Rejected(_) | CallError::NoSuchMethod(_) => true,
+        CallError::NotExecuted(_)
+        | CallError::NoServer(_)
+        | CallError::Rejected(_)
+        | CallError::NoSuchMethod(_) => true,
         CallError::Status(status) => status.code() != Code::ResourceExhausted,
         CallError::MaybeExecuted(_) | CallError::ResponseLost(_) => false,
     }

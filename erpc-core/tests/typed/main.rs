@@ -21,5 +21,6 @@ mod tasks;
 mod test_bed;
 mod timers;
 mod udp;
+mod unexecuted;
 mod workers;
 mod world;

@@ -201,6 +201,34 @@ impl World {
         }
     }
 
+    /// Lets `time` pass in which only the servers run. The client's packets wait.
+    pub(crate) fn client_away(&self, time: Duration) {
+        let end = self.now.get() + time;
+        let servers = self.servers.borrow();
+        let all = || servers.iter().flatten();
+        while self.now.get() < end {
+            let now = self.now.get().plus_nanos(2_000);
+            self.now.set(now);
+            let work: usize = all().map(|endpoint| endpoint.run_once_at(now)).sum();
+            if work == 0 {
+                let next = all().map(Endpoint::next_deadline).min().unwrap();
+                self.now.set(now.max(next.min(end)));
+            }
+        }
+    }
+
+    /// Runs until the call has ended. Server 0 answers the calls that it holds meanwhile.
+    pub(crate) fn finish_answered(
+        &self,
+        call: Call<Number, MemTransport>,
+    ) -> Result<u64, CallError> {
+        self.run_until(|| {
+            self.behaviours[0].answer();
+            call.is_ready()
+        });
+        self.finish(call)
+    }
+
     /// Runs until the call has ended.
     pub(crate) fn finish(&self, call: Call<Number, MemTransport>) -> Result<u64, CallError> {
         self.wait(call).map(|number| number.value)

@@ -156,6 +156,7 @@ pub mod bare_service {
         /// Handles `odd.bare.Bare_/New`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -166,6 +167,7 @@ pub mod bare_service {
         /// Of a \<key>, as IntoIter.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -176,6 +178,7 @@ pub mod bare_service {
         /// Handles `odd.bare.Bare_/AsRef`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -220,6 +223,7 @@ pub mod bare_service {
         /// Handles `odd.bare.Bare_/Next`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -282,6 +286,8 @@ pub mod bare_service {
     /// Calls `odd.bare.Bare_`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     pub struct BareClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }

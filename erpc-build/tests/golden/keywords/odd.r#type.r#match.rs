@@ -127,6 +127,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/self`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -137,6 +138,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/super`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -147,6 +149,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/crate`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -157,6 +160,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/Fn`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -167,6 +171,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/yield`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -177,6 +182,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/gen`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -187,6 +193,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/Call`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -197,6 +204,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/With`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -207,6 +215,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/Channel`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -217,6 +226,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/Some`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -227,6 +237,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/Service`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -249,6 +260,7 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/Modes`.
         ///
         /// Runs on a worker thread.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -349,6 +361,8 @@ pub mod send_service {
     /// Calls `odd.type.match.Send`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     pub struct SendClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
@@ -608,6 +622,7 @@ pub mod fn_once_service {
         /// Handles `odd.type.match.FnOnce/Ok`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -636,6 +651,8 @@ pub mod fn_once_service {
     /// Calls `odd.type.match.FnOnce`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     pub struct FnOnceClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
@@ -717,6 +734,7 @@ pub mod into_service {
         /// Handles `odd.type.match.Into/Into`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -746,6 +764,8 @@ pub mod into_service {
     /// Calls `odd.type.match.Into`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     pub struct IntoClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
@@ -825,6 +845,7 @@ pub mod s_service {
         /// Handles `odd.type.match.S/T`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -853,6 +874,8 @@ pub mod s_service {
     /// Calls `odd.type.match.S`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     pub struct SClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
@@ -932,6 +955,7 @@ pub mod self_service {
         /// Handles `odd.type.match.Self/Self`.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -966,6 +990,8 @@ pub mod self_service {
     /// Calls `odd.type.match.Self`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     pub struct SelfClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }

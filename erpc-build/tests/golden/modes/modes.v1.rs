@@ -54,6 +54,7 @@ pub mod store_service {
         /// Reads.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -64,6 +65,7 @@ pub mod store_service {
         /// Computes for a long time.
         ///
         /// Runs on a worker thread.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -86,6 +88,7 @@ pub mod store_service {
         /// Reads in a deprecated way.
         ///
         /// Runs on a worker thread.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -134,6 +137,8 @@ pub mod store_service {
     /// Calls `modes.v1.Store`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     #[doc(alias = "shop")]
     pub struct StoreClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,

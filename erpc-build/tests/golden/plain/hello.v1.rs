@@ -31,6 +31,7 @@ pub mod greeter_service {
         /// Says hello to one person.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -65,6 +66,8 @@ pub mod greeter_service {
     /// Calls `hello.v1.Greeter`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     pub struct GreeterClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }

@@ -134,6 +134,7 @@ pub mod old_service {
         /// Reads.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -144,6 +145,7 @@ pub mod old_service {
         /// Reads in place.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -177,6 +179,8 @@ pub mod old_service {
     /// Calls `old.v1.Old`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     pub struct OldClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }

@@ -31,6 +31,7 @@ pub mod greeter_service {
         /// Says hello to one person.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.

@@ -50,6 +50,7 @@ pub mod feed_service {
         /// Reads.
         ///
         /// Runs in the event loop.
+        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -120,6 +121,8 @@ pub mod feed_service {
     /// Calls `streams.v1.Feed`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     pub struct FeedClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
@@ -245,6 +248,8 @@ pub mod ticks_service {
     /// Calls `streams.v1.Ticks`.
     ///
     /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
+    ///
+    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
     pub struct TicksClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }

@@ -6,11 +6,13 @@ use std::rc::{Rc, Weak};
 use super::balance::next_turn;
 use super::balancer::Balancer;
 use crate::calling::link::{Link, LinkPhase};
+use crate::calling::plan::SessionSource;
 use crate::client::link_guard::LinkGuard;
 use crate::client::stream::pool::StreamLoad;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::sleep::Sleep;
 use crate::executor::tasks::TaskId;
+use crate::protocol::Cause;
 use crate::transport::Transport;
 
 /// The current state of a channel's server; see
@@ -40,6 +42,8 @@ pub(crate) struct Backend<T: Transport> {
     tasks: RefCell<Vec<TaskId>>,
     /// The load of streams, which have sessions of their own.
     streams: StreamLoad,
+    /// Why the last session could not be opened or has ended.
+    failure: Cell<Option<Cause>>,
 }
 
 impl<T: Transport> Backend<T> {
@@ -54,6 +58,7 @@ impl<T: Transport> Backend<T> {
             trying: Cell::new(sessions),
             tasks: RefCell::default(),
             streams: balancer.streams().load(peer),
+            failure: Cell::new(None),
         });
         for _ in 0..sessions {
             let keeper = SessionKeeper {
@@ -107,6 +112,16 @@ impl<T: Transport> Backend<T> {
         self.open.borrow().iter().any(|open| Rc::ptr_eq(open, link))
     }
 
+    /// Records why a session could not be opened or has ended.
+    pub(super) fn failed(&self, cause: Cause) {
+        self.failure.set(Some(cause));
+    }
+
+    /// Why the last session could not be opened or has ended; `None` if that has not happened.
+    pub(super) fn failure(&self) -> Option<Cause> {
+        self.failure.get()
+    }
+
     fn tried(&self) {
         self.trying.set(self.trying.get().saturating_sub(1));
     }
@@ -132,7 +147,8 @@ impl<T: Transport> SessionKeeper<T> {
     async fn keep(self) {
         let (mut failures, mut trying, mut had_one) = (0, true, false);
         loop {
-            let session = LinkGuard::open(&self.endpoint, self.peer);
+            let channel = Weak::clone(&self.balancer) as Weak<dyn SessionSource<T::Route>>;
+            let session = LinkGuard::open_for(&self.endpoint, self.peer, channel);
             let link = Rc::clone(session.link());
             let executor = self.endpoint.scheduler().executor();
             let phase = link.after(LinkPhase::Opening, executor).await;
@@ -142,7 +158,7 @@ impl<T: Transport> SessionKeeper<T> {
             }
             if let LinkPhase::Closed(cause) = phase {
                 failures += 1;
-                balancer.failed(backend.peer, cause);
+                balancer.failed(&backend, cause);
             } else {
                 let opened = self.endpoint.scheduler().now();
                 backend.open.borrow_mut().push(Rc::clone(&link));

@@ -13,12 +13,12 @@ use super::balance::{Balance, next_turn};
 use super::stale::StaleFlag;
 use crate::calling::link::Link;
 use crate::calling::plan::{NoSession, SessionSource};
-use crate::calling::retry::{Backoff, RetryBudget};
-use crate::client::connect_error::{ConnectFailed, ConnectFailure};
+use crate::calling::retry::{Backoff, RetryBudgets};
+use crate::client::connect_error::{ConnectFailed, ConnectFailure, servers_and_reasons};
 use crate::client::stream::pool::StreamPool;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::tasks::{TaskId, WakeSlot};
-use crate::protocol::Cause;
+use crate::protocol::{Cause, NoServer};
 use crate::transport::Transport;
 
 /// Starts the task that asks the resolver. Called when the channel is first used.
@@ -67,7 +67,7 @@ pub(in crate::client) struct Balancer<T: Transport> {
     /// Whether the resolver has not answered yet.
     unresolved: Cell<bool>,
     stale: Rc<StaleFlag>,
-    budget: RetryBudget,
+    budgets: RetryBudgets,
     reconnects: Cell<u64>,
     /// Pool of further sessions to the servers, for streams.
     streams: Rc<StreamPool<T>>,
@@ -75,18 +75,11 @@ pub(in crate::client) struct Balancer<T: Transport> {
 
 /// Why no server is available.
 enum ConnectProblem<R> {
-    Resolve(io::Error),
-    NoAddress,
+    /// The name could not be resolved.
+    Resolve(String, io::Error),
+    /// The name has no address.
+    NoAddress(String),
     Session(R, Cause),
-}
-
-impl<R> ConnectProblem<R> {
-    fn cause(&self) -> Cause {
-        match self {
-            Self::Resolve(_) | Self::NoAddress => Cause::Unresolved,
-            Self::Session(_, cause) => *cause,
-        }
-    }
 }
 
 impl<T: Transport> Balancer<T> {
@@ -110,7 +103,7 @@ impl<T: Transport> Balancer<T> {
             asking: Cell::new(None),
             unresolved: Cell::new(true),
             stale: Rc::default(),
-            budget: RetryBudget::default(),
+            budgets: RetryBudgets::default(),
             reconnects: Cell::new(0),
             streams: StreamPool::new(),
         })
@@ -125,8 +118,8 @@ impl<T: Transport> Balancer<T> {
         &self.streams
     }
 
-    pub(crate) fn budget(&self) -> &RetryBudget {
-        &self.budget
+    pub(crate) fn budgets(&self) -> &RetryBudgets {
+        &self.budgets
     }
 
     pub(crate) fn stale(&self) -> &Rc<StaleFlag> {
@@ -177,7 +170,7 @@ impl<T: Transport> Balancer<T> {
     #[cold]
     fn no_session(&self) -> NoSession {
         if self.endpoint.is_closed() {
-            return NoSession::Down(Cause::Shutdown);
+            return NoSession::Down(NoServer::new(Cause::Shutdown, Cause::Shutdown.to_string()));
         }
         if let Some(me) = self.me.upgrade()
             && let Some(start) = self.start.take()
@@ -188,11 +181,19 @@ impl<T: Transport> Balancer<T> {
         // yet.
         let backends = self.backends.borrow();
         let soon = self.unresolved.get() || backends.iter().any(|b| b.is_trying() || b.is_open());
-        if soon { NoSession::Pending } else { NoSession::Down(self.cause()) }
+        if soon { NoSession::Pending } else { NoSession::Down(self.no_server()) }
     }
 
-    fn cause(&self) -> Cause {
-        self.failure.borrow().as_ref().map_or(Cause::Unresolved, ConnectProblem::cause)
+    /// Why no server can be reached, with all addresses.
+    fn no_server(&self) -> NoServer {
+        match &*self.failure.borrow() {
+            Some(ConnectProblem::Session(_, cause)) => {
+                let backends = self.backends.borrow();
+                let of = |backend: &Rc<Backend<T>>| (backend.peer(), backend.failure());
+                NoServer::new(*cause, servers_and_reasons(backends.iter().map(of)))
+            }
+            _ => NoServer::new(Cause::Unresolved, self.connect_failed().to_string()),
+        }
     }
 
     /// The calls in the queue, oldest first.
@@ -228,13 +229,14 @@ impl<T: Transport> Balancer<T> {
             self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
         }
         self.streams.sweep();
-        self.failed(backend.peer(), cause);
+        self.failed(backend, cause);
     }
 
-    /// Handles the failure of a session to open, or the end of a session: if no server is left that
-    /// can be reached, queued calls fail. The resolver is asked again.
-    pub(crate) fn failed(&self, peer: T::Route, cause: Cause) {
-        self.fails(ConnectProblem::Session(peer, cause));
+    /// Handles the failure of a session of `backend` to open, or the end of one: if no server is
+    /// left that can be reached, queued calls fail. The resolver is asked again.
+    pub(crate) fn failed(&self, backend: &Backend<T>, cause: Cause) {
+        backend.failed(cause);
+        self.fails(ConnectProblem::Session(backend.peer(), cause));
         self.stale.set(self.endpoint.scheduler().executor());
     }
 
@@ -244,10 +246,13 @@ impl<T: Transport> Balancer<T> {
         if !self.is_down() {
             return;
         }
-        let cause = self.cause();
-        for key in self.waiting() {
-            if !self.endpoint.calls().waits_for_server(key) {
-                self.endpoint.calls().fail_in_line(key, cause);
+        let waiting = self.waiting();
+        if !waiting.is_empty() {
+            let why = self.no_server();
+            for key in waiting {
+                if !self.endpoint.calls().waits_for_server(key) {
+                    self.endpoint.calls().fail_in_line(key, why.clone());
+                }
             }
         }
         self.tell();
@@ -265,13 +270,17 @@ impl<T: Transport> Balancer<T> {
         }
     }
 
-    /// Handles the answer of the resolver.
-    pub(super) fn resolved(self: &Rc<Self>, found: io::Result<Vec<T::Route>>) {
+    /// Handles the answer of the resolver. `name` returns what it resolves, for errors.
+    pub(super) fn resolved(
+        self: &Rc<Self>,
+        found: io::Result<Vec<T::Route>>,
+        name: impl FnOnce() -> String,
+    ) {
         self.unresolved.set(false);
         match found {
-            Ok(routes) if routes.is_empty() => self.unanswered(ConnectProblem::NoAddress),
+            Ok(routes) if routes.is_empty() => self.unanswered(ConnectProblem::NoAddress(name())),
             Ok(routes) => self.replace(&routes),
-            Err(error) => self.unanswered(ConnectProblem::Resolve(error)),
+            Err(error) => self.unanswered(ConnectProblem::Resolve(name(), error)),
         }
     }
 
@@ -326,13 +335,14 @@ impl<T: Transport> Balancer<T> {
             Some(ConnectProblem::Session(peer, cause)) => {
                 ConnectFailed::new(peer.to_string(), (*cause).into())
             }
-            Some(ConnectProblem::Resolve(error)) => {
+            Some(ConnectProblem::Resolve(name, error)) => {
                 let error = io::Error::new(error.kind(), error.to_string());
-                ConnectFailed::new(String::new(), ConnectFailure::Resolve(error))
+                ConnectFailed::new(name.clone(), ConnectFailure::Resolve(error))
             }
-            Some(ConnectProblem::NoAddress) | None => {
-                ConnectFailed::new(String::new(), ConnectFailure::NoAddress)
+            Some(ConnectProblem::NoAddress(name)) => {
+                ConnectFailed::new(name.clone(), ConnectFailure::NoAddress)
             }
+            None => ConnectFailed::new(String::new(), ConnectFailure::NoAddress),
         }
     }
 
@@ -361,8 +371,8 @@ impl<T: Transport> SessionSource<T::Route> for Balancer<T> {
         self.line.borrow_mut().remove(&ticket);
     }
 
-    fn budget(&self) -> &RetryBudget {
-        &self.budget
+    fn budgets(&self) -> &RetryBudgets {
+        &self.budgets
     }
 }
 

@@ -117,9 +117,9 @@ impl<T: Transport> Channel<T> {
     ) -> Result<Self, ConnectFailed> {
         let routes = target.routes();
         let routes = routes
-            .map_err(|error| ConnectFailed::new(String::new(), ConnectFailure::Resolve(error)))?;
+            .map_err(|error| ConnectFailed::new(target.name(), ConnectFailure::Resolve(error)))?;
         if routes.is_empty() {
-            return Err(ConnectFailed::new(String::new(), ConnectFailure::NoAddress));
+            return Err(ConnectFailed::new(target.name(), ConnectFailure::NoAddress));
         }
         let channel = Self::to(endpoint, routes).build();
         endpoint.block_on(channel.ready())?;

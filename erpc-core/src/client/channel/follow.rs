@@ -43,7 +43,7 @@ async fn resolve_again<T: Transport>(
         let asked = scheduler.now();
         let Some(channel) = balancer.upgrade() else { return };
         let pause = channel.resolve_pause();
-        channel.resolved(found);
+        channel.resolved(found, || resolver.name());
         drop(channel);
         let good_until = good_for.map_or(Instant::NEVER, |time| asked + time);
         // Wait until the flag is set or the answer expires, whichever is first.

@@ -43,10 +43,10 @@ use crate::transport::udp::UdpTransport;
 /// A client of a service on one server or several. It reconnects to servers that come back.
 /// Generated clients call over a channel.
 ///
-/// Cheap to clone; clones share their sessions. A channel belongs to the thread of its endpoint and
-/// does not keep the endpoint alive. Dropping the last clone disconnects its sessions once the
-/// calls already made have ended. A [`Session`] converts to a channel by `From`; that channel does
-/// not reconnect.
+/// Cheap to clone; clones share their sessions. A channel belongs to the thread of its endpoint, and
+/// other threads reach it through a [`Handle`](crate::endpoint::Handle). It does not keep the
+/// endpoint alive. Dropping the last clone disconnects its sessions once the calls already made
+/// have ended. A [`Session`] converts to a channel by `From`; that channel does not reconnect.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -78,8 +78,8 @@ pub struct Channel<T: Transport = UdpTransport> {
 pub struct ChannelStats {
     /// Retries that were granted, over all calls.
     pub retries: u64,
-    /// Retries that were refused because the budget of the
-    /// [`RetryPolicy`](crate::calling::RetryPolicy) was used up.
+    /// Retries that were refused because a budget was used up; see
+    /// [`RetryPolicy`](crate::calling::RetryPolicy).
     pub retries_refused: u64,
     /// Sessions that opened in place of an ended one.
     pub reconnects: u64,
@@ -87,7 +87,11 @@ pub struct ChannelStats {
 
 impl<T: Transport> Channel<T> {
     pub(super) fn balanced(balancer: Rc<Balancer<T>>, options: Option<CallOptions>) -> Self {
-        Self { sessions: ChannelSessions::Balanced(balancer), options: options.map(Rc::new) }
+        Self::over(ChannelSessions::Balanced(balancer), options.map(Rc::new))
+    }
+
+    fn over(sessions: ChannelSessions<T>, options: Option<Rc<CallOptions>>) -> Self {
+        Self { sessions, options }
     }
 
     /// The same channel with `options` for its calls. Options that are not set stay unchanged.
@@ -96,7 +100,7 @@ impl<T: Transport> Channel<T> {
             Some(defaults) => options.or(defaults),
             None => options,
         };
-        Self { sessions: self.sessions.clone(), options: Some(Rc::new(options)) }
+        Self::over(self.sessions.clone(), Some(Rc::new(options)))
     }
 
     /// Calls `method`. The request is encoded now and sent in the endpoint's next turn, or as soon
@@ -154,11 +158,8 @@ impl<T: Transport> Channel<T> {
         match call {
             Err(reason) => endpoint.calls().refuse(CallError::Rejected(reason), outcome()),
             Ok(call) => {
-                let terms = PlanTerms {
-                    waits: options.is_some_and(CallOptions::waits),
-                    idempotent: method.is_idempotent(),
-                    policy: policy.cloned(),
-                };
+                let terms =
+                    PlanTerms { idempotent: method.is_idempotent(), policy: policy.cloned() };
                 let key =
                     endpoint.calls().start_planned(self.sessions.source(), call, terms, outcome());
                 endpoint.hand_over();
@@ -208,24 +209,24 @@ impl<T: Transport> Channel<T> {
     /// conversion from the session.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
-        let budget = self.sessions.budget();
+        let (retries, retries_refused) = self.sessions.budgets().counts();
         let reconnects = match &self.sessions {
             ChannelSessions::One(_) => 0,
             ChannelSessions::Balanced(balancer) => balancer.reconnects(),
         };
-        ChannelStats { retries: budget.granted(), retries_refused: budget.refused(), reconnects }
+        ChannelStats { retries, retries_refused, reconnects }
     }
 }
 
 impl<T: Transport> From<Session<T>> for Channel<T> {
     fn from(session: Session<T>) -> Self {
-        Self { sessions: ChannelSessions::One(Rc::new(OneSession::new(session))), options: None }
+        Self::over(ChannelSessions::One(Rc::new(OneSession::new(session))), None)
     }
 }
 
 impl<T: Transport> Clone for Channel<T> {
     fn clone(&self) -> Self {
-        Self { sessions: self.sessions.clone(), options: self.options.clone() }
+        Self::over(self.sessions.clone(), self.options.clone())
     }
 }
 

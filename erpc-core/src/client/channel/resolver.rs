@@ -44,6 +44,11 @@ pub trait Resolver<R>: 'static {
     fn good_for(&self) -> Option<Duration> {
         None
     }
+
+    /// What is resolved, for the messages of errors: a name and a port. Default: empty.
+    fn name(&self) -> String {
+        String::new()
+    }
 }
 
 impl<R: Route> Resolver<R> for Vec<R> {
@@ -95,6 +100,10 @@ impl<R: Route, A: Target<R> + Send + Sync + 'static> Resolver<R> for Lookup<A> {
 
     fn good_for(&self) -> Option<Duration> {
         self.good_for
+    }
+
+    fn name(&self) -> String {
+        self.target.name()
     }
 }
 

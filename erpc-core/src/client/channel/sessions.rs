@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::balancer::Balancer;
 use crate::calling::link::Link;
 use crate::calling::plan::{NoSession, SessionSource};
-use crate::calling::retry::RetryBudget;
+use crate::calling::retry::RetryBudgets;
 use crate::client::session::Session;
 use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
@@ -48,10 +48,10 @@ impl<T: Transport> ChannelSessions<T> {
         }
     }
 
-    pub(super) fn budget(&self) -> &RetryBudget {
+    pub(super) fn budgets(&self) -> &RetryBudgets {
         match self {
-            Self::One(one) => &one.budget,
-            Self::Balanced(balancer) => balancer.budget(),
+            Self::One(one) => &one.budgets,
+            Self::Balanced(balancer) => balancer.budgets(),
         }
     }
 }
@@ -68,12 +68,12 @@ impl<T: Transport> Clone for ChannelSessions<T> {
 /// The session of a channel over a single session.
 pub(in crate::client) struct OneSession<T: Transport> {
     session: Session<T>,
-    budget: RetryBudget,
+    budgets: RetryBudgets,
 }
 
 impl<T: Transport> OneSession<T> {
     pub(super) fn new(session: Session<T>) -> Self {
-        Self { session, budget: RetryBudget::default() }
+        Self { session, budgets: RetryBudgets::default() }
     }
 
     pub(in crate::client) fn session(&self) -> &Session<T> {
@@ -93,7 +93,7 @@ impl<T: Transport> SessionSource<T::Route> for OneSession<T> {
 
     fn leave_line(&self, _: u64) {}
 
-    fn budget(&self) -> &RetryBudget {
-        &self.budget
+    fn budgets(&self) -> &RetryBudgets {
+        &self.budgets
     }
 }

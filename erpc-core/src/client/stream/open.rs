@@ -184,7 +184,7 @@ impl<T: Transport> ServerSearch<T> {
             _ => Sleep::new(endpoint.scheduler(), deadline)
                 .limit(self.find())
                 .await
-                .unwrap_or(Err(Cause::DeadlineExceeded)),
+                .unwrap_or(Err(CallError::NotExecuted(Cause::DeadlineExceeded))),
         };
         let (Some(stream), ChannelSessions::Balanced(balancer)) =
             (self.stream.upgrade(), self.channel.sessions())
@@ -193,11 +193,11 @@ impl<T: Transport> ServerSearch<T> {
         };
         match found {
             Ok(peer) => stream.bind(balancer.streams().take(&endpoint, peer)),
-            Err(cause) => stream.end(CallError::NotExecuted(cause)),
+            Err(error) => stream.end(error),
         }
     }
 
-    async fn find(&self) -> Result<T::Route, Cause> {
+    async fn find(&self) -> Result<T::Route, CallError> {
         let scheduler = self.channel.sessions().endpoint().scheduler();
         while self.stream.strong_count() > 0 {
             let no_session = match self.channel.sessions().pick(None) {
@@ -206,8 +206,8 @@ impl<T: Transport> ServerSearch<T> {
             };
             let pause = Sleep::new(scheduler, scheduler.now() + POLL_PERIOD);
             match no_session {
-                NoSession::Down(cause) if !self.waits || scheduler.is_closed() => {
-                    return Err(cause);
+                NoSession::Down(why) if !self.waits || scheduler.is_closed() => {
+                    return Err(why.into());
                 }
                 NoSession::Down(_) => pause.await,
                 // The result is not needed: the loop picks again. The pause bounds the wait,
@@ -215,7 +215,7 @@ impl<T: Transport> ServerSearch<T> {
                 NoSession::Pending => drop(pause.limit(self.channel.ready()).await),
             }
         }
-        Err(Cause::Cancelled)
+        Err(CallError::NotExecuted(Cause::Cancelled))
     }
 }
 

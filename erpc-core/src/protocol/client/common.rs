@@ -19,8 +19,45 @@ pub(super) struct Common<R> {
     pub(super) route: R,
     pub(super) timer: SessionTimer,
     pub(super) queue: CallQueue,
+    pub(super) intake: Intake,
+}
+
+/// Whether a session starts new calls. One byte, so that the common case takes one comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Intake(u8);
+
+impl Intake {
+    const DRAINS: u8 = 1;
+    const HOLDS: u8 = 2;
+
+    /// New calls start immediately.
+    #[inline(always)]
+    pub(super) fn is_free(self) -> bool {
+        self.0 == 0
+    }
+
     /// `disconnect` was called: new calls are rejected, `Close` is sent when no call is left.
-    pub(super) draining: bool,
+    pub(super) fn drains(self) -> bool {
+        self.0 & Self::DRAINS != 0
+    }
+
+    pub(super) fn drain(&mut self) {
+        self.0 |= Self::DRAINS;
+    }
+
+    /// The server may have dropped the session: calls wait in the queue until it has answered a
+    /// ping.
+    pub(super) fn holds(self) -> bool {
+        self.0 & Self::HOLDS != 0
+    }
+
+    pub(super) fn hold(&mut self) {
+        self.0 |= Self::HOLDS;
+    }
+
+    pub(super) fn release(&mut self) {
+        self.0 &= !Self::HOLDS;
+    }
 }
 
 impl<R: Copy> Common<R> {
@@ -30,7 +67,7 @@ impl<R: Copy> Common<R> {
             route,
             timer: SessionTimer::new(id.index),
             queue: CallQueue::default(),
-            draining: false,
+            intake: Intake::default(),
         }
     }
 

@@ -13,15 +13,29 @@ pub(super) struct Liveness {
     last_ping: Instant,
     /// Pings in a row without an answer.
     unanswered: u8,
+    /// Pings so far: the nonce of the last one. Wraps around.
+    pings: u32,
+    /// While calls wait until the server has answered a ping.
+    check: Option<Check>,
     /// This session's random extra part of the ping interval, in 2,048ths, so that sessions opened
     /// at the same time do not ping in step.
     spread: u32,
 }
 
+/// Pings until the server answers one, because the session may have ended at the server.
+#[derive(Clone, Copy, Debug)]
+struct Check {
+    /// Nonce of the ping before the first one of this check.
+    after: u32,
+    /// Time to the next ping, in ns. Doubled with each ping.
+    pause: u64,
+}
+
 impl Liveness {
     /// A session that its server has just accepted. `generation` is the session's.
     pub(super) fn new(now: Instant, generation: u32) -> Self {
-        Self { last_heard: now, last_ping: now, unanswered: 0, spread: generation & 0xFF }
+        let spread = generation & 0xFF;
+        Self { last_heard: now, last_ping: now, unanswered: 0, pings: 0, check: None, spread }
     }
 
     /// A packet arrived. Returns whether it is the first one since the clock was last read, so
@@ -40,19 +54,51 @@ impl Liveness {
         self.unanswered = 0;
     }
 
-    /// A ping is sent. Returns the number of pings in a row without an answer, this one included.
-    pub(super) fn ping(&mut self, now: Instant) -> u8 {
+    /// A ping is sent. Returns its nonce.
+    pub(super) fn ping(&mut self, now: Instant) -> u32 {
         let again = self.last_ping > self.last_heard;
         self.unanswered = if again { self.unanswered.saturating_add(1) } else { 1 };
         self.last_ping = now;
-        self.unanswered
+        self.pings = self.pings.wrapping_add(1);
+        if let Some(check) = &mut self.check
+            && self.pings.wrapping_sub(check.after) > 1
+        {
+            check.pause = check.pause.saturating_mul(2);
+        }
+        self.pings
     }
 
     /// When the last ping was sent, if a pong with this nonce answers that ping; `None` for a pong
     /// to an earlier ping.
     pub(super) fn answered_ping(&self, nonce: u32) -> Option<Instant> {
-        let is_last = self.unanswered > 0 && u32::from(self.unanswered) == nonce;
-        is_last.then_some(self.last_ping)
+        (self.unanswered > 0 && self.pings == nonce).then_some(self.last_ping)
+    }
+
+    /// Whether the server may have dropped the session by now: it pings a client that is silent for
+    /// so long.
+    pub(super) fn is_silent(&self, now: Instant, config: &EndpointConfig) -> bool {
+        now >= self.last_heard + config.server_ping_interval()
+    }
+
+    /// From now on, only the answer to a later ping shows that the server knows the session. `rto`
+    /// is the time to wait for the first one, in ns.
+    pub(super) fn begin_check(&mut self, rto: u64) {
+        self.check = Some(Check { after: self.pings, pause: rto });
+    }
+
+    pub(super) fn is_checking(&self) -> bool {
+        self.check.is_some()
+    }
+
+    /// Whether a pong with this nonce answers a ping of the current check.
+    pub(super) fn answers_check(&self, nonce: u32) -> bool {
+        self.check.is_some_and(|Check { after, .. }| {
+            (1..=self.pings.wrapping_sub(after)).contains(&nonce.wrapping_sub(after))
+        })
+    }
+
+    pub(super) fn end_check(&mut self) {
+        self.check = None;
     }
 
     /// Whether the server was heard after `then`.
@@ -72,7 +118,9 @@ impl Liveness {
 
     /// When the next ping is due.
     pub(super) fn ping_at(&self, config: &EndpointConfig) -> Instant {
-        if self.last_ping > self.last_heard {
+        if let Some(Check { pause, .. }) = self.check {
+            self.last_ping.plus_nanos(pause.min(config.ping_again().as_nanos() as u64))
+        } else if self.last_ping > self.last_heard {
             self.last_ping + config.ping_again()
         } else {
             self.last_heard + self.interval(config)

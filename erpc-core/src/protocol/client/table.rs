@@ -240,7 +240,7 @@ impl<R: Route> ClientTable<R> {
         id: SessionId,
     ) {
         if let Some(session) = self.named_mut(id) {
-            session.common_mut().draining = true;
+            session.common_mut().intake.drain();
             self.close_if_drained(turn, id.index);
         }
     }
@@ -252,7 +252,7 @@ impl<R: Route> ClientTable<R> {
         index: SessionIndex,
     ) {
         let Some(session) = self.sessions.get_mut(index) else { return };
-        if !session.common().draining || !session.is_drained() {
+        if !session.common().intake.drains() || !session.is_drained() {
             return;
         }
         match session {
@@ -343,7 +343,7 @@ impl<R: Route> ClientTable<R> {
         let Some(session) = session.filter(|session| session.common().id == id) else {
             return reject(RejectReason::NoSession, new.request);
         };
-        if session.common().draining {
+        if session.common().intake.drains() {
             return reject(RejectReason::Disconnecting, new.request);
         }
         let limit =
@@ -355,12 +355,13 @@ impl<R: Route> ClientTable<R> {
         if new.deadline <= turn.now {
             return reject(RejectReason::DeadlineExceeded, new.request);
         }
-        if let Some(session) = session.open_mut()
-            && session.takes_calls()
-        {
-            turn.endpoint.stats.calls += 1;
-            session.start(turn, &mut self.lines, new);
-            return Ok(());
+        if let Some(session) = session.open_mut() {
+            session.check_after_absence(turn);
+            if session.takes_calls() {
+                turn.endpoint.stats.calls += 1;
+                session.start(turn, &mut self.lines, new);
+                return Ok(());
+            }
         }
         let common = session.common_mut();
         if common.queue.len() >= turn.endpoint.config.queue_limit {
@@ -436,7 +437,7 @@ impl<R: Route> ClientTable<R> {
         }
         let Some(session) = session.open_mut() else { return Err(DropReason::Unsolicited) };
         let outcome = session.on_packet(turn, &mut self.lines, header, body);
-        if session.common().draining {
+        if session.common().intake.drains() {
             self.close_if_drained(turn, index);
         }
         outcome
@@ -459,7 +460,7 @@ impl<R: Route> ClientTable<R> {
         }
         if let Some(session) = session.open_mut() {
             if let Some(since) = back {
-                session.back(since);
+                session.back(turn, since);
             }
             if !mutant!(DeadlineForgotten) {
                 session.end_late_calls(turn, &mut self.lines);

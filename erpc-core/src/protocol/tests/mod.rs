@@ -18,6 +18,7 @@
 //! | `memory` | memory limits of messages |
 //! | `retransmission`, `recovery` | loss, and what is sent again |
 //! | `liveness`, `endings` | silent or dead peers, and the end of sessions |
+//! | `absence` | calls of a client whose loop was away |
 //! | `probes` | one probe for all calls to a silent server, and its timeout |
 //! | `transcript` | every kind of packet, byte by byte |
 //! | `originals_holes` | cases that the C++ implementation leaves open |
@@ -29,6 +30,7 @@ mod craft;
 mod pair;
 mod wire;
 
+mod absence;
 mod announcements;
 mod cancels;
 mod deadlines;

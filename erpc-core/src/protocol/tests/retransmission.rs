@@ -31,6 +31,8 @@ fn round_trip(pair: &mut Pair, session: SessionId, trip: Duration, processing: D
     let response = pair.response(number, 0, b"pong").aux(info).bytes();
     pair.at_client(SERVER, &response);
     assert!(pair.outcome().result.is_ok());
+    // The end of the client's turn.
+    pair.pass(ms(0));
 }
 
 fn rtt(pair: &Pair, session: SessionId) -> Option<Duration> {

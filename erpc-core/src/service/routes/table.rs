@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::RouteEntry;
 use super::entry::Run;
+use crate::debug_text::debug_is_display;
 use crate::service::handler::answering;
 use crate::service::info::MethodInfo;
 use crate::service::streaming::handler::{
@@ -15,7 +16,7 @@ use crate::service::{Codec, Incoming, Interceptor, Method, Mode, Outgoing, Reque
 use crate::status::Status;
 
 /// Two methods have the same name or the same id, so one server cannot serve both.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MethodCollision {
     /// Full name of the method that was registered first.
     pub first: &'static str,
@@ -36,6 +37,8 @@ impl fmt::Display for MethodCollision {
         }
     }
 }
+
+debug_is_display!(MethodCollision);
 
 impl std::error::Error for MethodCollision {}
 

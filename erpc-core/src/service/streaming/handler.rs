@@ -13,7 +13,8 @@ use super::{Incoming, Outgoing, Sink, Source};
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::info::MethodInfo;
-use crate::service::interceptor::{Passage, handler_panicked};
+use crate::service::interceptor::Passage;
+use crate::service::panics::{advise, handler_panicked};
 use crate::service::task::{Arrival, CallTask};
 use crate::service::{
     CallContext, CallHost, Codec, Encoded, MetadataRef, ReplySink, Request, Response,
@@ -202,7 +203,10 @@ where
             // As with synchronous handlers, the user has to keep the service consistent after a
             // panic.
             let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
-            polled.unwrap_or_else(|_panic| Poll::Ready(Err(handler_panicked())))
+            polled.unwrap_or_else(|panic| {
+                advise(self.method.full_name(), &*panic);
+                Poll::Ready(Err(handler_panicked(self.method.full_name())))
+            })
         })
         .await
     }

@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use rustix::io::Errno;
 
+use crate::debug_text::debug_is_display;
 use crate::transport::MIN_DATAGRAM;
 
 /// Largest possible UDP payload, in bytes: the limit of IPv4's 16-bit length field.
@@ -112,7 +113,7 @@ impl UdpConfig {
 }
 
 /// Why a UDP transport could not be opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UdpError {
     /// Another socket uses that port.
@@ -200,5 +201,7 @@ impl fmt::Display for UdpError {
         }
     }
 }
+
+debug_is_display!(UdpError);
 
 impl std::error::Error for UdpError {}

@@ -326,7 +326,7 @@ fn a_stream_without_a_server_fails() {
     let client = Endpoint::new(hub.port(MemConfig::default()), config).unwrap();
     let channel = Channel::to(&client, vec![unserved]).build();
     let (values, end) = client.block_on(all(channel.server_streaming(&COUNT, &number(5))));
-    assert!(values.is_empty() && matches!(end, Err(CallError::NotExecuted(_))), "{end:?}");
+    assert!(values.is_empty() && matches!(end, Err(CallError::NoServer(_))), "{end:?}");
     let patient = CallOptions::new().wait_for_ready(true).deadline(Duration::from_millis(150));
     let stream = channel.with(patient).server_streaming(&COUNT, &number(5));
     let late = Err(CallError::NotExecuted(Cause::DeadlineExceeded));

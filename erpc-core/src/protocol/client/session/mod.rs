@@ -7,9 +7,11 @@
 //! | `receive` | credit returns, acceptance, roll-back on a gap |
 //! | `response` | responses of one or more packets |
 //! | `timeout` | retransmission, liveness |
+//! | `absence` | after a long silence: calls wait until the server has answered a ping |
 //! | `path` | probes of the path's packet size; messages are cut again for another size |
 //! | `cancel` | calls that end before their answer (cancel, deadline), and their quarantine |
 
+mod absence;
 mod cancel;
 mod path;
 mod plain;
@@ -203,7 +205,7 @@ impl<R: Route> OpenSession<R> {
     /// Whether no other call is affected when a call ends.
     #[inline(always)]
     fn is_quiet(&self) -> bool {
-        !self.credits.is_short() && self.common.queue.is_empty() && !self.common.draining
+        !self.credits.is_short() && self.common.queue.is_empty() && self.common.intake.is_free()
     }
 
     /// The call in a slot, as [`Lines`] refers to it.
@@ -401,10 +403,14 @@ impl<R: Route> OpenSession<R> {
             Control::Pong if mutant!(PongIgnored) => Ok(Followup::None),
             Control::Pong => {
                 let asked_at = self.liveness.answered_ping(nonce);
+                let is_known = self.liveness.answers_check(nonce);
                 self.liveness.heard(turn.now);
                 lines.on_reply_info(self.peer, header.reply_info());
                 if let Some(asked_at) = asked_at {
                     self.copy_answered(turn, lines, asked_at);
+                }
+                if is_known {
+                    self.end_check(turn, lines);
                 }
                 Ok(Followup::None)
             }
@@ -506,6 +512,12 @@ impl<R: Route> OpenSession<R> {
         peer.sessions += 1;
         let timer_at = self.common.timer.at();
         let armed = |due: Instant| timer_at <= due.plus_nanos(LONGEST_PAUSE);
+        let is_checking = self.liveness.is_checking();
+        assert_eq!(self.common.intake.holds(), is_checking, "calls are held during a check");
+        assert!(
+            !is_open || armed(self.liveness.ping_at(&endpoint.config)),
+            "a timer is armed for the next ping"
+        );
         let mut outstanding = 0;
         for (at, slot) in self.slots.iter() {
             assert_eq!(self.free.contains(at), slot.is_free(), "`free` lists the free slots");

@@ -39,6 +39,12 @@ impl<R: Route> OpenSession<R> {
         if !ready {
             return Err(new);
         }
+        // No timeout is below the floor, so a timer that fires earlier than that is early enough.
+        // The subtraction wraps if the timer is overdue.
+        let until_timer = self.common.timer.at().as_nanos().wrapping_sub(turn.now.as_nanos());
+        if until_timer > self.rtt.floor() && !self.mind_timer(turn) {
+            return Err(new);
+        }
         let cost = self.cut.charges.last_packet(size);
         let Some(peer) = lines.uncontended(self.peer) else { return Err(new) };
         if !peer.take(&mut self.credits, cost) {
@@ -63,11 +69,6 @@ impl<R: Route> OpenSession<R> {
         // The slot is free: `forget` skips no destructor.
         debug_assert!(slot.is_free());
         std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Call(call)));
-        // No timeout is below the floor, so a timer that fires earlier than that is early enough.
-        if self.common.timer.at() > turn.now.plus_nanos(self.rtt.floor()) {
-            let deadline = turn.now.plus_nanos(self.rtt.rto(0));
-            self.common.timer.arm(&mut turn.endpoint.timers, deadline);
-        }
         turn.endpoint.stats.calls += 1;
         Ok(())
     }

@@ -20,7 +20,7 @@ const MOST_PULLED: u32 = 64;
 impl<R: Route> OpenSession<R> {
     /// Whether a new call gets a slot immediately, instead of waiting behind others.
     pub(in crate::protocol::client) fn takes_calls(&self) -> bool {
-        !self.free.is_empty() && self.common.queue.is_empty()
+        !self.free.is_empty() && self.common.queue.is_empty() && !self.common.intake.holds()
     }
 
     /// Fills free slots from the queue.
@@ -29,7 +29,7 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
     ) {
-        while !self.free.is_empty() {
+        while !self.free.is_empty() && !self.common.intake.holds() {
             let Some(new) = self.common.queue.pop() else { return };
             if new.deadline <= turn.now {
                 fail_unsent(new, Cause::DeadlineExceeded, turn.endpoint);

@@ -32,9 +32,15 @@ enum Suspicion {
 impl<R: Route> OpenSession<R> {
     /// This endpoint was stopped until now and could not receive. So the server counts as heard at
     /// `since`, and a call's time without progress counts from `since` at the earliest. `since` is
-    /// an earlier time than now, from `EndpointConfig::back_since`.
-    pub(in crate::protocol::client) fn back(&mut self, since: Instant) {
+    /// an earlier time than now, from `EndpointConfig::back_since`. The server may have declared
+    /// this endpoint dead meanwhile.
+    pub(in crate::protocol::client) fn back<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        since: Instant,
+    ) {
         self.liveness.back(since);
+        self.begin_check(turn);
         for retry in self.slots.iter_mut().filter_map(|(_, slot)| slot.retry_mut()) {
             retry.back(since);
         }
@@ -49,6 +55,9 @@ impl<R: Route> OpenSession<R> {
         let (config, read_until) = (&turn.endpoint.config, turn.endpoint.read_until);
         if self.liveness.is_dead(read_until, config) {
             return Followup::End(Cause::PeerDead);
+        }
+        if self.liveness.is_silent(read_until, config) {
+            self.begin_check(turn);
         }
         self.look_at_path(turn, lines);
         let reset_at = lines.probing(self.peer).reset_at();
@@ -319,8 +328,8 @@ impl<R: Route> OpenSession<R> {
         turn.tx.push_bytes(&self.common.route, packet.as_bytes());
     }
 
-    fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
-        let nonce = u32::from(self.liveness.ping(turn.now));
+    pub(super) fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        let nonce = self.liveness.ping(turn.now);
         let sender = self.common.local_id(turn.endpoint);
         self.send_control(turn, Control::Ping { sender }, nonce);
     }

@@ -1,0 +1,82 @@
+//! After a long silence, a session asks the server whether it still knows the session, before it
+//! sends further calls.
+//!
+//! A loop that does not run answers no pings, so its servers declare it dead after their liveness
+//! timeout. A call sent then would reach a server that drops the packet, and would end as
+//! [`MaybeExecuted`](crate::protocol::CallError::MaybeExecuted): the client cannot know that the
+//! packet was dropped. So the session sends a ping first, and calls wait in its queue:
+//!
+//! ```text
+//!            silence, or an absence of the loop
+//!   sends  ------------------------------------->  holds
+//!     ^                                              |  Reset, or no Pong until the peer is dead:
+//!     |          Pong to a ping of this check        |  the session ends, held calls as
+//!     +----------------------------------------------+  `NotExecuted`
+//! ```
+//!
+//! A packet that was received before the loop was away proves nothing, although the loop reads it
+//! afterwards. So only the answer to a ping of this check ends the check.
+
+use super::OpenSession;
+use crate::protocol::client::lines::Lines;
+use crate::protocol::turn::Turn;
+use crate::transport::{Route, TxQueue};
+
+impl<R: Route> OpenSession<R> {
+    /// The timer is not armed for the time in which a plain call needs it: arms it. False if the
+    /// timer is so much overdue that calls must wait until the server has answered a ping.
+    #[cold]
+    pub(super) fn mind_timer<X>(&mut self, turn: &mut Turn<'_, X>) -> bool {
+        if self.common.timer.at() < turn.now {
+            return !self.was_absent(turn);
+        }
+        let deadline = turn.now.plus_nanos(self.rtt.rto(0));
+        self.common.timer.arm(&mut turn.endpoint.timers, deadline);
+        true
+    }
+
+    /// Begins a check if this endpoint's loop was away for so long that the server may have dropped
+    /// the session. The timer shows that, because an open session always has one.
+    #[inline]
+    pub(in crate::protocol::client) fn check_after_absence<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+    ) {
+        if self.common.timer.at() < turn.now && self.was_absent(turn) {
+            self.begin_check(turn);
+        }
+    }
+
+    /// Whether the loop was away, given that the timer is overdue.
+    #[cold]
+    fn was_absent<X>(&self, turn: &Turn<'_, X>) -> bool {
+        let config = &turn.endpoint.config;
+        config.back_since(turn.now, self.common.timer.at()).is_some()
+            || self.liveness.is_silent(turn.now, config)
+    }
+
+    /// Holds further calls, and sends a ping, unless the session does so already.
+    #[cold]
+    pub(super) fn begin_check<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        if self.common.intake.holds() {
+            return;
+        }
+        self.common.intake.hold();
+        self.liveness.begin_check(self.rtt.rto(0));
+        self.send_ping(turn);
+        let due = self.liveness.ping_at(&turn.endpoint.config);
+        self.arm(turn, due);
+    }
+
+    /// The server has answered a ping of the check, so it knows the session: held calls start.
+    #[cold]
+    pub(super) fn end_check<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+    ) {
+        self.liveness.end_check();
+        self.common.intake.release();
+        self.start_queued(turn, lines);
+    }
+}

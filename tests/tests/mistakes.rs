@@ -1,0 +1,210 @@
+//! The first mistakes of new users, and the exact texts that they read.
+//!
+//! The compiler's texts about mistakes in the code of a service are in `tests/codegen/tests/ui`.
+
+use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::time::Duration;
+
+use erpc::{
+    CallError, Channel, Code, Endpoint, EndpointConfig, Lookup, RejectReason, Server, ServerHandle,
+    Status,
+};
+use erpc_test_tools::limit::{millis, secs, within};
+use erpc_tests::lab::{LabService, client, loopback};
+use erpc_tests::proto::*;
+
+/// What a process prints if `main` returns this error.
+fn printed_by_main(error: impl std::error::Error) -> String {
+    format!("Error: {error:?}")
+}
+
+const COUNT: CountRequest = CountRequest { number: 7 };
+
+const NO_ANSWER: &str = "no answer within the connect timeout: no server listens there, a firewall or a missing route \
+    drops UDP, or the server's event loop is busy, for example with a handler that blocks it";
+
+fn serve() -> ServerHandle {
+    let server = Server::builder().add_service(LabService::default()).udp(loopback());
+    server.spawn("127.0.0.1:0").expect("the server starts")
+}
+
+fn impatient() -> Endpoint {
+    client(EndpointConfig::new().connect_timeout(millis(50)))
+}
+
+/// A socket that receives and does not answer, as a server whose event loop is busy.
+fn silent() -> (UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("the socket opens");
+    let address = socket.local_addr().expect("the socket has an address");
+    (socket, address)
+}
+
+/// The system's reason why this name has no address.
+fn systems_reason(name: &str) -> String {
+    name.to_socket_addrs().expect_err("the name does not exist").to_string()
+}
+
+const NO_SUCH_NAME: &str = "no-such-name.invalid:31850";
+
+#[test]
+fn a_port_in_use() {
+    let first = serve();
+    let address = first.local_addr();
+    let server = Server::builder().add_service(LabService::default()).udp(loopback());
+    let error = server.spawn(address).expect_err("the port is in use");
+    assert_eq!(
+        printed_by_main(error),
+        format!(
+            "Error: cannot serve: {address} is in use; stop the process that uses it (`ss -ulpn` lists it) or choose \
+             another port"
+        )
+    );
+}
+
+#[test]
+fn a_setting_out_of_range() {
+    let config = EndpointConfig::new().credits(0);
+    let error = Endpoint::udp_with(&loopback(), config).expect_err("credits are 1 to 1,024");
+    assert_eq!(
+        printed_by_main(error),
+        "Error: cannot open an endpoint: credits must be 1 to 1,024"
+    );
+}
+
+#[test]
+fn a_server_that_does_not_answer() {
+    let (_silent, address) = silent();
+    let endpoint = impatient();
+    let error = endpoint.connect(address).expect_err("the server is silent");
+    assert_eq!(error.address(), address.to_string());
+    let text = format!("Error: cannot connect to {address}: {NO_ANSWER}");
+    assert_eq!(printed_by_main(error), text);
+    let error = LabClient::connect(&endpoint, address).expect_err("the server is silent");
+    assert_eq!(printed_by_main(error), text);
+}
+
+#[test]
+fn servers_of_a_channel_that_do_not_answer() {
+    within(secs(20), || {
+        let ((_one, first), (_other, second)) = (silent(), silent());
+        let endpoint = impatient();
+        let servers = vec![first.into(), second.into()];
+        let lab = LabClient::new(Channel::to(&endpoint, servers).build());
+        let error = endpoint.block_on(lab.count(COUNT)).expect_err("the servers are silent");
+        assert_eq!(error.code(), Code::Unavailable);
+        let text = format!(
+            "cannot connect to {first}, {second}: {NO_ANSWER}; the call was not executed and may be retried"
+        );
+        assert_eq!(printed_by_main(error.clone()), format!("Error: {text}"));
+        // A handler passes the text on.
+        assert_eq!(Status::from(error).message(), text);
+    });
+}
+
+#[test]
+fn a_url_instead_of_an_address() {
+    let endpoint = impatient();
+    let url = "http://127.0.0.1:50051";
+    let error = LabClient::connect(&endpoint, url).expect_err("a URL is no address");
+    assert_eq!(error.address(), url);
+    assert_eq!(
+        printed_by_main(error),
+        "Error: cannot look up the server's address `http://127.0.0.1:50051`: `http://` belongs to a URL, and erpc is \
+         not HTTP; write 127.0.0.1:50051"
+    );
+}
+
+#[test]
+fn an_address_without_a_port() {
+    let error = impatient().connect("localhost").expect_err("the port is missing");
+    assert_eq!(
+        printed_by_main(error),
+        "Error: cannot look up the server's address `localhost`: it has no port number; write localhost:PORT"
+    );
+}
+
+#[test]
+fn a_name_that_does_not_exist() {
+    let error = impatient().connect(NO_SUCH_NAME).expect_err("the name does not exist");
+    assert_eq!(error.address(), NO_SUCH_NAME);
+    let reason = systems_reason(NO_SUCH_NAME);
+    assert_eq!(
+        printed_by_main(error),
+        format!("Error: cannot look up the server's address `{NO_SUCH_NAME}`: {reason}")
+    );
+}
+
+#[test]
+fn a_name_of_a_channel_that_does_not_exist() {
+    within(secs(60), || {
+        let endpoint = impatient();
+        let channel = Channel::to(&endpoint, Lookup::new(NO_SUCH_NAME)).build();
+        let lab = LabClient::new(channel.clone());
+        let error = endpoint.block_on(lab.count(COUNT)).expect_err("the name does not exist");
+        let reason = systems_reason(NO_SUCH_NAME);
+        let text = format!("cannot look up the server's address `{NO_SUCH_NAME}`: {reason}");
+        assert_eq!(
+            printed_by_main(error),
+            format!("Error: {text}; the call was not executed and may be retried")
+        );
+        let error = endpoint.block_on(channel.ready()).expect_err("the name does not exist");
+        assert_eq!(error.address(), NO_SUCH_NAME);
+        assert_eq!(error.to_string(), text);
+    });
+}
+
+#[test]
+fn a_handler_that_panics() {
+    let server = serve();
+    let endpoint = impatient();
+    let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+    let panics = FailRequest { panic: true, ..FailRequest::default() };
+    for (call, method) in [(lab.fail(&panics), "Fail"), (lab.fail_slowly(&panics), "FailSlowly")] {
+        let error = endpoint.block_on(call).expect_err("the handler panics");
+        assert_eq!(
+            printed_by_main(error),
+            format!("Error: Internal: the handler of test.v1.Lab/{method} panicked")
+        );
+    }
+}
+
+#[test]
+fn a_failed_call() {
+    let server = serve();
+    let endpoint = client(EndpointConfig::new());
+    let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+    let missing = endpoint.block_on(lab.get(GetRequest { key: "x".into() }));
+    assert_eq!(
+        printed_by_main(missing.expect_err("there is no such key")),
+        "Error: NotFound: there is no such key"
+    );
+    let full = CallError::Rejected(RejectReason::QueueFull);
+    assert_eq!(
+        printed_by_main(full),
+        "Error: the session's queue is full; wait for replies before calling again; nothing was sent"
+    );
+}
+
+/// A client that makes a call now and then: its endpoint's loop runs only during the calls.
+#[test]
+fn an_idle_client_whose_loop_does_not_run() {
+    within(secs(30), || {
+        let config =
+            || EndpointConfig::new().ping_interval(millis(40)).liveness_timeout(millis(120));
+        let server = Server::builder().add_service(LabService::default()).udp(loopback());
+        let server = server.config(config()).spawn("127.0.0.1:0").expect("the server starts");
+        let endpoint = client(config());
+        let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+        for round in 0..5 {
+            let reply = endpoint.block_on(lab.count(CountRequest { number: round }));
+            assert_eq!(reply, Ok(CountReply { number: round }));
+            while server.stats().server_sessions > 0 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let reply = endpoint.block_on(lab.put(PutRequest { key: "x".into(), value: "y".into() }));
+        assert_eq!(reply, Ok(PutReply { replaced: false }), "executed exactly once");
+        let stats = server.stats();
+        assert_eq!(stats.protocol.requests, 6, "each call was executed once");
+    });
+}
