@@ -12,8 +12,8 @@ use erpc::{
     Status, join_all,
 };
 use erpc_guide::market::market_service::Market;
-use erpc_guide::market::{MarketClient, Price, PutReply, PutRequest, PutRequestView, Quote};
-use erpc_guide::stock::{CountReply, CountRequest, Parcel, StockClient, WatchRequest};
+use erpc_guide::market::{LocalMarketClient, Price, PutReply, PutRequest, PutRequestView, Quote};
+use erpc_guide::stock::{CountReply, CountRequest, Parcel, LocalStockClient, WatchRequest};
 use erpc_guide::warehouse::Warehouse;
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -26,10 +26,10 @@ fn bolts() -> CountRequest {
 }
 
 /// A warehouse with seven bolts, and a client of it with a long deadline.
-fn lab() -> Result<(ServerHandle, Endpoint, StockClient), Box<dyn Error>> {
+fn lab() -> Result<(ServerHandle, Endpoint, LocalStockClient), Box<dyn Error>> {
     let server = Server::builder().add_service(Warehouse::with("bolt", 7)).spawn("127.0.0.1:0")?;
     let endpoint = Endpoint::udp()?;
-    let stock = StockClient::connect(&endpoint, server.local_addr())?;
+    let stock = LocalStockClient::connect(&endpoint, server.local_addr())?;
     let stock = stock.with(CallOptions::new().deadline(TEST_LIMIT));
     Ok((server, endpoint, stock))
 }
@@ -107,7 +107,7 @@ mod server {
             .intercept(Tenants)
             .spawn("127.0.0.1:0")?;
         let endpoint = Endpoint::udp()?;
-        let stock = StockClient::connect(&endpoint, server.local_addr())?;
+        let stock = LocalStockClient::connect(&endpoint, server.local_addr())?;
         let refused = endpoint.block_on(stock.count(bolts())).unwrap_err();
         assert_eq!(refused.code(), Code::Unauthenticated);
         Ok(())
@@ -134,7 +134,7 @@ mod client {
         let address = server.local_addr();
 
         let endpoint = Endpoint::udp()?;
-        let stock = StockClient::connect(&endpoint, address)?;
+        let stock = LocalStockClient::connect(&endpoint, address)?;
 
         // 1. A call that blocks this thread.
         let request = CountRequest { item: "bolt".into() };
@@ -163,7 +163,7 @@ mod client {
     fn a_client_calls_in_batches_and_in_tasks() -> Outcome {
         let (_one, endpoint, first) = lab()?;
         let (other, ..) = lab()?;
-        let second = StockClient::connect(&endpoint, other.local_addr())?;
+        let second = LocalStockClient::connect(&endpoint, other.local_addr())?;
         let clients = [first, second];
 
         // One round trip for any number of servers.
@@ -288,7 +288,7 @@ mod machines {
 
         let servers = addresses.into_iter().map(Into::into).collect::<Vec<_>>();
         let channel = Channel::to(&endpoint, servers).balance(Balance::TwoChoices).build();
-        let stock = StockClient::new(channel);
+        let stock = LocalStockClient::new(channel);
         let reply = endpoint.block_on(stock.count(bolts()))?;
         assert_eq!(reply.count, 7);
         Ok(())
@@ -325,7 +325,7 @@ mod nanoseconds {
     fn a_handler_reads_messages_in_the_packet() -> Outcome {
         let server = Server::builder().add_service(Exchange).spawn("127.0.0.1:0")?;
         let endpoint = Endpoint::udp()?;
-        let market = MarketClient::connect(&endpoint, server.local_addr())?;
+        let market = LocalMarketClient::connect(&endpoint, server.local_addr())?;
 
         let quote = Quote::new().with_bid(9_998).with_ask(10_001).with_venue(*b"XNAS");
         assert_eq!(endpoint.block_on(market.mid(quote))?.half_ticks(), 19_999);

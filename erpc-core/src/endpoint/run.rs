@@ -111,6 +111,7 @@ impl<T: Transport> Endpoint<T> {
     fn turn_containing_panics(&self) -> usize {
         let parts = &*self.owner.parts;
         let work = parts.turn() + parts.run_jobs();
+        parts.calls().wake_posted();
         self.owner.watch.look(parts);
         work
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use erpc::service::Routes;
 use erpc::{CallError, Endpoint, Incoming, Outgoing, Request, Response, Server, Service, Status};
 use erpc_codegen_tests::streams::{
-    Feed, FeedClient, FeedEntry, FeedEntryView, FeedKey, Tick, Ticks, TicksClient,
+    Feed, LocalFeedClient, FeedEntry, FeedEntryView, FeedKey, Tick, Ticks, LocalTicksClient,
 };
 
 /// Returns keys as entries.
@@ -89,8 +89,8 @@ fn streams_work_in_all_directions() -> Result<(), CallError> {
     let server = Server::builder().add_service(Store).add_service(Doubler).workers(1);
     let server = server.spawn("127.0.0.1:0").unwrap();
     let endpoint = Endpoint::udp().unwrap();
-    let feed = FeedClient::connect(&endpoint, server.local_addr()).unwrap();
-    let ticks = TicksClient::new(feed.channel().clone());
+    let feed = LocalFeedClient::connect(&endpoint, server.local_addr()).unwrap();
+    let ticks = LocalTicksClient::new(feed.channel().clone());
     endpoint.block_on(async {
         let mut watched = feed.watch(FeedKey { key: "ab".to_owned() });
         assert_eq!(watched.next().await?, Some(entry("a")));

@@ -169,7 +169,7 @@ impl<T: Transport> ClientStream<T> {
 
     /// Puts the client's only item, and ends the client's items. Does nothing if the stream has
     /// already ended.
-    pub(super) fn put_only(
+    pub(in crate::client) fn put_only(
         &self,
         len: usize,
         limit: usize,
