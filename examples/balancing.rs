@@ -9,7 +9,7 @@ use erpc::{
     Balance, CallError, CallOptions, Channel, Endpoint, Request, Response, RetryPolicy, ServeError,
     Server, ServerHandle, Status,
 };
-use proto::{AskReply, AskRequest, Who, LocalWhoClient};
+use proto::{AskReply, AskRequest, LocalWhoClient, Who};
 
 mod proto {
     erpc::include_proto!("who.v1");

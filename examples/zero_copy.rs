@@ -13,7 +13,7 @@ use erpc::service::Routes;
 use erpc::transport::mem::{MemHub, MemTransport};
 use erpc::{CallError, Endpoint, EndpointConfig, Request, Response, Service, Status};
 use proto::{
-    Blob, FixedPrice, FixedQuote, LentBlob, LentBlobView, Price, Quote, Quotes, LocalQuotesClient,
+    Blob, FixedPrice, FixedQuote, LentBlob, LentBlobView, LocalQuotesClient, Price, Quote, Quotes,
     Stored,
 };
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use erpc::{Channel, Endpoint, Incoming, Outgoing, Request, Response, Status};
 
 use crate::stock::{
-    AuditReply, AuditRequest, Change, CountReply, CountRequest, DeliverReply, MoveReply,
-    MoveRequest, Parcel, Stock, LocalStockClient, TakeReply, TakeRequest, WatchRequest,
+    AuditReply, AuditRequest, Change, CountReply, CountRequest, DeliverReply, LocalStockClient,
+    MoveReply, MoveRequest, Parcel, Stock, TakeReply, TakeRequest, WatchRequest,
 };
 
 /// Interval at which a watcher looks for changes.

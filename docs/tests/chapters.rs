@@ -13,7 +13,7 @@ use erpc::{
 };
 use erpc_guide::market::market_service::Market;
 use erpc_guide::market::{LocalMarketClient, Price, PutReply, PutRequest, PutRequestView, Quote};
-use erpc_guide::stock::{CountReply, CountRequest, Parcel, LocalStockClient, WatchRequest};
+use erpc_guide::stock::{CountReply, CountRequest, LocalStockClient, Parcel, WatchRequest};
 use erpc_guide::warehouse::Warehouse;
 
 type Outcome = Result<(), Box<dyn Error>>;

@@ -8,7 +8,9 @@ use erpc::{CallError, Code};
 use crate::client::Shared;
 use crate::data::File;
 use crate::failure::Failure;
-use crate::proto::{DeleteRequest, GetRequest, GetResponse, LocalKvClient, PutRequest, ScanRequest};
+use crate::proto::{
+    DeleteRequest, GetRequest, GetResponse, LocalKvClient, PutRequest, ScanRequest,
+};
 use crate::report::Operation;
 
 /// Prefix of the keys that lanes write. It sorts after usual file names, so that listings of files

@@ -222,7 +222,9 @@ fn clients_use_several_server_processes_on_one_host() {
         for endpoint in &endpoints {
             let labs: Vec<_> = addresses
                 .iter()
-                .map(|address| LocalLabClient::connect(endpoint, *address).expect("the server answers"))
+                .map(|address| {
+                    LocalLabClient::connect(endpoint, *address).expect("the server answers")
+                })
                 .collect();
             let calls =
                 (0..300).map(|number| labs[number as usize % 3].count(CountRequest { number }));

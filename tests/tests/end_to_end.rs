@@ -92,7 +92,8 @@ fn a_store_is_used_over_ipv6() {
         let any_port: SocketAddr = "[::1]:0".parse().expect("the address is valid");
         let endpoint = Endpoint::udp_with(&loopback().address(any_port), EndpointConfig::new());
         let endpoint = endpoint.expect("the endpoint opens on ::1");
-        let lab = LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+        let lab =
+            LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
         use_store(&endpoint, &lab);
     });
 }
@@ -108,8 +109,8 @@ fn an_endpoint_on_all_interfaces_uses_ipv4_and_ipv6() {
         ];
         let endpoint = Endpoint::udp().expect("the endpoint opens on all interfaces");
         for server in servers.iter().flatten() {
-            let lab =
-                LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+            let lab = LocalLabClient::connect(&endpoint, server.local_addr())
+                .expect("the server answers");
             assert_eq!(
                 endpoint.block_on(lab.count(CountRequest { number: 5 })),
                 Ok(CountReply { number: 5 })

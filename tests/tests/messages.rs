@@ -21,7 +21,7 @@ mod proto {
 
 use proto::kinds::Choice;
 use proto::mirror_service::methods;
-use proto::{Address, Kinds, Letter, LetterView, Mirror, LocalMirrorClient, Scalars, Stamped};
+use proto::{Address, Kinds, Letter, LetterView, LocalMirrorClient, Mirror, Scalars, Stamped};
 
 #[derive(erpc::Service)]
 #[erpc(service = proto::Mirror)]

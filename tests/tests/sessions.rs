@@ -239,8 +239,8 @@ fn sessions_to_a_silent_server_end() {
             if what == "paused" {
                 // The resumed server still has the old sessions. New sessions work nevertheless.
                 process.resume();
-                let again =
-                    LocalLabClient::connect(&endpoint, &*address).expect("the server answers again");
+                let again = LocalLabClient::connect(&endpoint, &*address)
+                    .expect("the server answers again");
                 counts(&endpoint, &again, 2);
                 drop((again, busy_lab, idle_lab, busy, idle, endpoint));
                 process.finish();

@@ -204,21 +204,17 @@ impl Scope<'_> {
         };
         let CallTypes { incoming, outgoing, upload, call: future } = types;
         let (argument, output, body) = match self.plan(method).shape {
-            Shape::Dispatch | Shape::Worker | Shape::Async => (
-                Some(argument),
-                future,
-                quote!(call(&methods::#method_const, request.borrow())),
-            ),
+            Shape::Dispatch | Shape::Worker | Shape::Async => {
+                (Some(argument), future, quote!(call(&methods::#method_const, request.borrow())))
+            }
             Shape::ServerStreaming => (
                 Some(argument),
                 incoming,
                 quote!(server_streaming(&methods::#method_const, request.borrow())),
             ),
-            Shape::ClientStreaming => (
-                None,
-                upload,
-                quote!(client_streaming(&methods::#method_const)),
-            ),
+            Shape::ClientStreaming => {
+                (None, upload, quote!(client_streaming(&methods::#method_const)))
+            }
             Shape::Bidirectional => (
                 None,
                 quote!((#outgoing, #incoming)),

@@ -5,8 +5,8 @@ use erpc::zerocopy::little_endian::{F64, U64};
 use erpc::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use erpc::{Endpoint, Request, Response, Server, Status};
 use erpc_codegen_tests::layouts::{
-    Market, LocalMarketClient, Name, Note, NoteView, Order, Party, Place, PlacePointView, Receipt, Side,
-    place::Point,
+    LocalMarketClient, Market, Name, Note, NoteView, Order, Party, Place, PlacePointView, Receipt,
+    Side, place::Point,
 };
 use erpc_codegen_tests::{odd, old, shared};
 use proptest::collection::vec;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use erpc::service::Routes;
 use erpc::{CallError, Endpoint, Incoming, Outgoing, Request, Response, Server, Service, Status};
 use erpc_codegen_tests::streams::{
-    Feed, LocalFeedClient, FeedEntry, FeedEntryView, FeedKey, Tick, Ticks, LocalTicksClient,
+    Feed, FeedEntry, FeedEntryView, FeedKey, LocalFeedClient, LocalTicksClient, Tick, Ticks,
 };
 
 /// Returns keys as entries.

@@ -62,8 +62,6 @@ pub struct SharedChannel<T: Transport = UdpTransport> {
 /// The lanes of a channel, one per thread.
 struct Lanes<T: Transport> {
     lanes: Vec<Arc<Lane<T>>>,
-    /// Keeps the threads alive. `None` if the endpoint is the user's.
-    _threads: Option<ClientThreads>,
 }
 
 impl<T: Transport> Lanes<T> {
@@ -386,9 +384,8 @@ impl<T: Transport> SharedChannelBuilder<T> {
         };
         let build: Arc<BuildChannel<T>> =
             Arc::new(move |endpoint: &Endpoint<T>| start(endpoint, settings.clone()));
-        let lane = |handle| Arc::new(Lane::new(handle, Arc::clone(&build)));
-        let lanes = handles.into_iter().map(lane).collect();
-        let lanes = Arc::new(Lanes { lanes, _threads: threads });
+        let lane = |handle| Arc::new(Lane::new(handle, threads.clone(), Arc::clone(&build)));
+        let lanes = Arc::new(Lanes { lanes: handles.into_iter().map(lane).collect() });
         Ok(SharedChannel { lanes, options: options.map(Arc::new) })
     }
 }

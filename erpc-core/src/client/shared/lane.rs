@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::threads::ClientThreads;
 use crate::buf::MsgBuf;
 use crate::calling::CallOptions;
 use crate::calling::options::PreparedCall;
@@ -34,6 +35,9 @@ pub(super) struct Lane<T: Transport> {
     id: u64,
     endpoint: Handle<T>,
     queue: Mutex<LaneQueue<T>>,
+    /// Keeps the endpoint's thread alive, also for calls that outlive their channel. `None` if the
+    /// endpoint is the user's.
+    _threads: Option<ClientThreads>,
     /// Builds the endpoint's own channel.
     build: Arc<BuildChannel<T>>,
 }
@@ -71,12 +75,17 @@ pub(super) struct NewPost {
 }
 
 impl<T: Transport> Lane<T> {
-    pub(super) fn new(endpoint: Handle<T>, build: Arc<BuildChannel<T>>) -> Self {
+    pub(super) fn new(
+        endpoint: Handle<T>,
+        threads: Option<ClientThreads>,
+        build: Arc<BuildChannel<T>>,
+    ) -> Self {
         static LANES: AtomicU64 = AtomicU64::new(0);
         Self {
             id: LANES.fetch_add(1, Ordering::Relaxed),
             endpoint,
             queue: Mutex::new(LaneQueue { posts: Vec::new(), scheduled: false, used: false, closed: false }),
+            _threads: threads,
             build,
         }
     }
