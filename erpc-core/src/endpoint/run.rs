@@ -137,7 +137,7 @@ impl<T: Transport> Endpoint<T> {
         if idler.should_sleep(|| self.now()) {
             self.owner.parts.sleep(limit);
         } else {
-            std::hint::spin_loop();
+            idler.pause();
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
+use super::buffers::keep_buffer;
 use super::lane::{Lane, Post};
 use crate::calling::posted::PostedCall;
 use crate::calling::response::{KeptReply, decoded, named};
@@ -124,7 +125,9 @@ impl<M, T: Transport> Future for SharedCall<M, T> {
         let call = &mut *self;
         call.poll_reply(cx).map(|reply| {
             let reply = reply?;
-            (call.decode)(reply.message()?, call.limit)
+            let message = reply.message().and_then(|bytes| (call.decode)(bytes, call.limit));
+            keep_buffer(reply.bytes);
+            message
         })
     }
 }
@@ -159,8 +162,10 @@ impl<M, T: Transport> Future for SharedCallWithMetadata<M, T> {
         let Self { call } = &mut *self;
         call.poll_reply(cx).map(|reply| {
             let reply = reply?;
-            let metadata = reply.metadata()?;
-            Ok(((call.decode)(reply.message()?, call.limit)?, metadata))
+            let metadata = reply.metadata();
+            let message = reply.message().and_then(|bytes| (call.decode)(bytes, call.limit));
+            keep_buffer(reply.bytes);
+            Ok((message?, metadata?))
         })
     }
 }

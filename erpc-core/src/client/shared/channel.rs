@@ -4,23 +4,25 @@ use std::fmt::{self, Display};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BufMut;
 use futures_channel::oneshot;
 
+use super::buffers::take_buffer;
 use super::call::SharedCall;
 use super::lane::{BuildChannel, Lane, NewPost, Post};
 use super::pipe::{InPipe, InPump, OutPipe, OutPump};
 use super::stream::{SharedIncoming, SharedOutgoing, SharedUpload};
 use super::threads::{ClientThreads, ClientThreadsError};
-use crate::buf::{MsgBuf, NoMemory};
 use crate::calling::CallOptions;
 use crate::calling::options::encode;
 use crate::calling::posted::{PostedCall, PostedCaller};
 use crate::calling::retry::Backoff;
 use crate::client::channel::{
-    BackendStats, Balance, BalancerSettings, Channel, ChannelBuilder, ChannelStats, Lookup, Resolver,
+    BackendStats, Balance, BalancerSettings, Channel, ChannelBuilder, ChannelStats, Lookup,
+    Resolver,
 };
 use crate::client::connect_error::{ConnectFailed, ConnectFailure};
 use crate::client::stream::caller::ClientStream;
@@ -28,7 +30,6 @@ use crate::client::stream::open::StreamStart;
 use crate::endpoint::{Endpoint, Handle};
 use crate::protocol::{CallError, Cause, RejectReason};
 use crate::service::{Codec, Method};
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::transport::Transport;
 use crate::transport::udp::{UdpRoute, UdpTransport};
 
@@ -94,8 +95,8 @@ impl SharedChannel {
     pub async fn connect(server: impl Display) -> Result<Self, ConnectFailed> {
         let server = server.to_string();
         let channel = Self::to(Lookup::new(server.clone())).build();
-        let channel = channel
-            .map_err(|error| ConnectFailed::new(server, ConnectFailure::Threads(error)))?;
+        let channel =
+            channel.map_err(|error| ConnectFailed::new(server, ConnectFailure::Threads(error)))?;
         channel.ready().await?;
         Ok(channel)
     }
@@ -146,7 +147,7 @@ impl<T: Transport> SharedChannel<T> {
     {
         let options = self.options.as_deref();
         let within = CallOptions::time_limit(options, method);
-        let encoded = encode(method, request, options, within.is_some(), detached);
+        let encoded = encode(method, request, options, within.is_some(), take_buffer);
         let posted = encoded.map(|(request, extended)| {
             let (lane, call) = (self.lanes.of_this_thread(), Arc::new(PostedCall::new()));
             lane.post(Post::Call(NewPost {
@@ -277,12 +278,6 @@ impl<T: Transport> SharedChannel<T> {
         })));
         receiver.await.ok()
     }
-}
-
-/// A buffer for a request, which the endpoint's thread sends.
-fn detached(len: usize) -> Result<MsgBuf, RejectReason> {
-    let no_memory = NoMemory { wanted: len, limit: MsgBuf::MAX_CAPACITY };
-    MsgBuf::detached(len).ok_or(RejectReason::NoMemory(no_memory))
 }
 
 impl<T: Transport> Clone for SharedChannel<T> {

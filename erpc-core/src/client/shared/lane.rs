@@ -3,9 +3,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::buffers::SMALL;
 use super::threads::ClientThreads;
 use crate::buf::MsgBuf;
 use crate::calling::CallOptions;
@@ -15,7 +17,6 @@ use crate::calling::table::CallOutcome;
 use crate::client::channel::Channel;
 use crate::endpoint::{Endpoint, Handle};
 use crate::protocol::{CallError, Cause, RejectReason};
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -23,10 +24,6 @@ use crate::transport::Transport;
 /// Most posts that may wait for an endpoint's thread. The thread takes all posts thousands of times
 /// a second, so a full lane means that the thread is stuck or far too slow.
 const LANE_LIMIT: usize = 65_536;
-
-/// Requests above this size, in bytes, count against the endpoint's memory limit. Smaller ones are
-/// bounded by [`LANE_LIMIT`].
-const SMALL: usize = 4_096;
 
 /// The queue from the clones of a shared channel to one endpoint's thread, and the name of the
 /// channel there.
@@ -84,7 +81,12 @@ impl<T: Transport> Lane<T> {
         Self {
             id: LANES.fetch_add(1, Ordering::Relaxed),
             endpoint,
-            queue: Mutex::new(LaneQueue { posts: Vec::new(), scheduled: false, used: false, closed: false }),
+            queue: Mutex::new(LaneQueue {
+                posts: Vec::new(),
+                scheduled: false,
+                used: false,
+                closed: false,
+            }),
             _threads: threads,
             build,
         }
@@ -229,14 +231,15 @@ impl NewPost {
             _ => return,
         };
         let endpoint = channel.endpoint();
+        // Small requests are bounded by `LANE_LIMIT`, and their buffers return to the caller's
+        // thread. Large ones count against the endpoint's memory limit.
         let request = match request.capacity() > SMALL {
             true => endpoint.pool().adopt(request).map_err(RejectReason::NoMemory),
             false => Ok(request),
         };
         let now = || endpoint.scheduler().now();
         let deadline = within.map_or(Instant::NEVER, |within| now() + within);
-        let prepared =
-            request.map(|request| PreparedCall { method, request, extended, deadline });
+        let prepared = request.map(|request| PreparedCall { method, request, extended, deadline });
         let outcome = || CallOutcome::Posted(caller);
         let key = channel.start_prepared(prepared, idempotent, options.as_deref(), outcome);
         call.started(key);

@@ -13,6 +13,7 @@
 //! further posts join its batch. The endpoint stores the outcomes of a turn and then wakes their
 //! tasks together.
 
+mod buffers;
 mod call;
 mod channel;
 mod lane;

@@ -148,10 +148,7 @@ pub(super) struct InPump {
 
 impl InPump {
     pub(super) fn new(pipe: &Arc<InPipe>) -> Self {
-        Self {
-            pipe: Arc::clone(pipe),
-            otherwise: CallError::NotExecuted(Cause::Shutdown),
-        }
+        Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
     }
 
     /// Ends the stream before it has begun.
@@ -301,10 +298,7 @@ pub(super) struct OutPump {
 
 impl OutPump {
     pub(super) fn new(pipe: &Arc<OutPipe>) -> Self {
-        Self {
-            pipe: Arc::clone(pipe),
-            otherwise: CallError::NotExecuted(Cause::Shutdown),
-        }
+        Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
     }
 
     /// Moves items from the pipe to `stream` until the writer is gone or the stream accepts no more.

@@ -50,7 +50,7 @@ impl ClientThreads {
         ClientThreadsBuilder {
             threads: 1,
             core: None,
-            idle: IdlePolicy::default(),
+            idle: IdlePolicy::YieldThenSleep { spin: IdlePolicy::DEFAULT_SPIN },
             udp: UdpConfig::new(),
             config: EndpointConfig::new(),
         }
@@ -117,7 +117,8 @@ impl ClientThreadsBuilder {
         self
     }
 
-    /// What a thread does while it has no work. Default: [`IdlePolicy::default`].
+    /// What a thread does while it has no work. Default: [`IdlePolicy::YieldThenSleep`] with
+    /// [`IdlePolicy::DEFAULT_SPIN`], because the calling threads need the cores, too.
     pub const fn idle(mut self, policy: IdlePolicy) -> Self {
         self.idle = policy;
         self
@@ -140,8 +141,7 @@ impl ClientThreadsBuilder {
     /// # Errors
     /// [`ClientThreadsError`] if a thread or its socket is refused, or a setting is out of range.
     pub fn start(self) -> Result<ClientThreads, ClientThreadsError> {
-        let mut threads =
-            Threads { endpoints: Vec::new(), stop: Arc::new(AtomicBool::new(false)) };
+        let mut threads = Threads { endpoints: Vec::new(), stop: Arc::new(AtomicBool::new(false)) };
         for index in 0..self.threads {
             let setup = self.clone();
             let stop = Arc::clone(&threads.stop);
