@@ -339,3 +339,110 @@ mod nanoseconds {
         Ok(())
     }
 }
+
+mod tokio_service {
+    use erpc::ClientThreads;
+    use erpc_guide::stock::StockClient;
+
+    use super::*;
+
+    fn nuts() -> CountRequest {
+        CountRequest { item: "nut".into() }
+    }
+
+    fn on_tokio(body: impl Future<Output = Outcome>) -> Outcome {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(body)
+    }
+
+    #[test]
+    fn a_shared_client_is_awaited_anywhere() -> Outcome {
+        let (server, ..) = lab()?;
+        let address = server.local_addr();
+        on_tokio(async move {
+            let stock = StockClient::connect(address).await?;
+            let reply = stock.count(bolts()).await?;
+            assert_eq!(reply.count, 7);
+
+            let hurried = stock.with(CallOptions::new().deadline(Duration::from_millis(50)));
+            drop(hurried);
+            let (bolts, nuts) = tokio::join!(stock.count(bolts()), stock.count(nuts()));
+            assert_eq!((bolts?.count, nuts.unwrap_err().code()), (7, Code::NotFound));
+            let (request, patience) = (self::bolts(), TEST_LIMIT);
+            let count = tokio::time::timeout(patience, stock.count(&request)).await;
+            assert_eq!(count??.count, 7);
+            Ok(())
+        })
+    }
+
+    /// The state of a web server; `axum::extract::State<Shop>` passes a clone to each request.
+    #[derive(Clone)]
+    struct Shop {
+        stock: StockClient,
+    }
+
+    async fn page(shop: Shop, item: String) -> Result<String, CallError> {
+        let reply = shop.stock.count(CountRequest { item }).await?;
+        Ok(format!("{} pieces", reply.count))
+    }
+
+    #[test]
+    fn tasks_share_a_client() -> Outcome {
+        let (server, ..) = lab()?;
+        on_tokio(async move {
+            let shop = Shop { stock: StockClient::connect(server.local_addr()).await? };
+            let pages = (0..10).map(|_| tokio::spawn(page(shop.clone(), "bolt".into())));
+            for page in pages.collect::<Vec<_>>() {
+                assert_eq!(page.await??, "7 pieces");
+            }
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn streams_move_between_tasks() -> Outcome {
+        let (server, ..) = lab()?;
+        on_tokio(async move {
+            let stock = StockClient::connect(server.local_addr()).await?;
+            let mut changes = stock.watch(WatchRequest { item: "bolt".into() });
+            let first = changes.next().await?;
+            assert_eq!(first.map(|change| change.count), Some(7));
+
+            let delivery = stock.deliver();
+            for count in 1..=3 {
+                delivery.send(Parcel { item: "bolt".into(), count }).await?;
+            }
+            let reply = delivery.finish().await?;
+            assert_eq!(reply.parcels, 3);
+            let watcher = tokio::spawn(async move { changes.next().await });
+            assert!(watcher.await??.is_some_and(|change| change.count > 7));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn threads_are_chosen_before_the_first_client() -> Outcome {
+        // Other tests of this process may have started the default threads already.
+        let started = || -> Result<(), erpc::ClientThreadsError> {
+            ClientThreads::builder().threads(2).idle(IdlePolicy::Sleep).start_default()?;
+            Ok(())
+        };
+        match started() {
+            Ok(()) | Err(erpc::ClientThreadsError::DefaultRuns) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    #[test]
+    fn a_plain_thread_waits() -> Outcome {
+        let (server, ..) = lab()?;
+        let mut stock = None;
+        on_tokio(async {
+            stock = Some(StockClient::connect(server.local_addr()).await?);
+            Ok(())
+        })?;
+        let stock = stock.ok_or("connected")?;
+        let reply = stock.count(bolts()).wait()?;
+        assert_eq!(reply.count, 7);
+        Ok(())
+    }
+}
