@@ -9,7 +9,7 @@ use erpc::{
     Balance, CallError, CallOptions, Channel, Endpoint, Request, Response, RetryPolicy, ServeError,
     Server, ServerHandle, Status,
 };
-use proto::{AskReply, AskRequest, Who, WhoClient};
+use proto::{AskReply, AskRequest, LocalWhoClient, Who};
 
 mod proto {
     erpc::include_proto!("who.v1");
@@ -30,7 +30,7 @@ fn serve(name: &'static str, address: SocketAddr) -> Result<ServerHandle, ServeE
 }
 
 /// Makes 300 calls in sequence and counts the answers of each server.
-async fn count(who: &WhoClient) -> Result<BTreeMap<String, u32>, CallError> {
+async fn count(who: &LocalWhoClient) -> Result<BTreeMap<String, u32>, CallError> {
     let mut answers = BTreeMap::new();
     for _ in 0..300 {
         *answers.entry(who.ask(AskRequest {}).await?.name).or_default() += 1;
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .options(CallOptions::new().retry(RetryPolicy::new(3)))
         .build();
     endpoint.block_on(channel.ready())?;
-    let who = WhoClient::new(channel.clone());
+    let who = LocalWhoClient::new(channel.clone());
 
     println!("three servers:   {:?}", endpoint.block_on(count(&who))?);
     second.shutdown();

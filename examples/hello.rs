@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use erpc::{Endpoint, Request, Response, Server, Status};
-use proto::{GreetReply, GreetRequest, Greeter, GreeterClient};
+use proto::{GreetReply, GreetRequest, Greeter, LocalGreeterClient};
 
 mod proto {
     erpc::include_proto!("hello.v1");
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::builder().add_service(Hello).spawn("127.0.0.1:0")?;
 
     let endpoint = Endpoint::udp()?;
-    let greeter = GreeterClient::connect(&endpoint, server.local_addr())?;
+    let greeter = LocalGreeterClient::connect(&endpoint, server.local_addr())?;
     let reply = endpoint.block_on(greeter.greet(GreetRequest { name: "world".into() }))?;
     println!("{}", reply.greeting);
     Ok(())

@@ -12,7 +12,7 @@ use std::thread;
 
 use erpc::tokio::{Remote, drive};
 use erpc::{CallError, Channel, Endpoint, Request, Response, Server, Status};
-use proto::{GreetReply, GreetRequest, Greeter, GreeterClient};
+use proto::{GreetReply, GreetRequest, Greeter, LocalGreeterClient};
 use tokio::task::{LocalSet, spawn_local};
 
 mod proto {
@@ -34,7 +34,7 @@ impl Greeter for Hello {
 async fn greet(endpoint: Endpoint, server: SocketAddr, name: String) -> Result<String, CallError> {
     let greeter = endpoint.local(|endpoint| {
         let channel = Channel::to(endpoint, vec![server.into()]).build();
-        GreeterClient::new(channel)
+        LocalGreeterClient::new(channel)
     });
     Ok(greeter.greet(GreetRequest { name }).await?.greeting)
 }
@@ -45,7 +45,7 @@ async fn among_tasks(server: SocketAddr) -> Result<(), Box<dyn Error>> {
     let endpoint = Endpoint::udp()?;
     let driven = endpoint.clone();
     let driver = spawn_local(async move { drive(&driven).await });
-    let greeter = GreeterClient::new(endpoint.open(server.into()));
+    let greeter = LocalGreeterClient::new(endpoint.open(server.into()));
     let local =
         spawn_local(async move { greeter.greet(GreetRequest { name: "local task".into() }).await });
     println!("{}", local.await??.greeting);

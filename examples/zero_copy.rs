@@ -13,7 +13,7 @@ use erpc::service::Routes;
 use erpc::transport::mem::{MemHub, MemTransport};
 use erpc::{CallError, Endpoint, EndpointConfig, Request, Response, Service, Status};
 use proto::{
-    Blob, FixedPrice, FixedQuote, LentBlob, LentBlobView, Price, Quote, Quotes, QuotesClient,
+    Blob, FixedPrice, FixedQuote, LentBlob, LentBlobView, LocalQuotesClient, Price, Quote, Quotes,
     Stored,
 };
 
@@ -66,7 +66,7 @@ fn sum(data: &[u8]) -> u64 {
 struct Lab {
     server: Endpoint<MemTransport>,
     client: Endpoint<MemTransport>,
-    quotes: QuotesClient<MemTransport>,
+    quotes: LocalQuotesClient<MemTransport>,
     done: Rc<Cell<u64>>,
     wrong: Rc<Cell<u64>>,
 }
@@ -82,7 +82,7 @@ impl Lab {
         let client = Endpoint::new(hub.port(Default::default()), EndpointConfig::new())?;
         let route = server.local_route().ok_or("the server's loop is not running")?;
         let session = client.open(route);
-        let quotes = QuotesClient::new(session.clone());
+        let quotes = LocalQuotesClient::new(session.clone());
         while !session.is_open() {
             client.run_once();
             server.run_once();

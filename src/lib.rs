@@ -58,7 +58,7 @@
 //!
 //! ```ignore
 //! let endpoint = erpc::Endpoint::udp()?;
-//! let greeter = proto::GreeterClient::connect(&endpoint, "10.0.0.7:31850")?;
+//! let greeter = proto::LocalGreeterClient::connect(&endpoint, "10.0.0.7:31850")?;
 //! let reply = endpoint.block_on(greeter.greet(proto::GreetRequest { name: "you".into() }))?;
 //! ```
 //!
@@ -148,8 +148,10 @@
 
 pub use erpc_core::calling::{CallOptions, RetryPolicy};
 pub use erpc_core::client::{
-    BackendStats, Balance, Call, Channel, ChannelBuilder, ChannelStats, Connect, ConnectFailed,
-    ConnectFailure, Disconnect, Lookup, Resolver, Session, Target, WithMetadata,
+    BackendStats, Balance, Call, Channel, ChannelBuilder, ChannelStats, ClientThreads,
+    ClientThreadsBuilder, ClientThreadsError, Connect, ConnectFailed, ConnectFailure, Disconnect,
+    Lookup, Resolver, Session, SharedCall, SharedCallWithMetadata, SharedChannel,
+    SharedChannelBuilder, SharedIncoming, SharedOutgoing, SharedUpload, Target, WithMetadata,
 };
 #[cfg(feature = "tokio")]
 pub use erpc_core::endpoint::tokio;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use erpc::{Channel, Endpoint, Incoming, Outgoing, Request, Response, Status};
 
 use crate::stock::{
-    AuditReply, AuditRequest, Change, CountReply, CountRequest, DeliverReply, MoveReply,
-    MoveRequest, Parcel, Stock, StockClient, TakeReply, TakeRequest, WatchRequest,
+    AuditReply, AuditRequest, Change, CountReply, CountRequest, DeliverReply, LocalStockClient,
+    MoveReply, MoveRequest, Parcel, Stock, TakeReply, TakeRequest, WatchRequest,
 };
 
 /// Interval at which a watcher looks for changes.
@@ -126,11 +126,11 @@ impl Stock for Warehouse {
 
 /// A client of the warehouse at `address`. The event loop keeps one client per address. The channel
 /// connects at its first use, and reconnects after the other warehouse was down.
-fn neighbor(address: SocketAddr) -> Result<StockClient, Status> {
-    type Neighbors = RefCell<HashMap<SocketAddr, StockClient>>;
+fn neighbor(address: SocketAddr) -> Result<LocalStockClient, Status> {
+    type Neighbors = RefCell<HashMap<SocketAddr, LocalStockClient>>;
     let endpoint: Endpoint = Endpoint::current().ok_or(Status::internal("not in an event loop"))?;
     let neighbors = endpoint.local(|_| Neighbors::default());
     let mut neighbors = neighbors.borrow_mut();
-    let connect = || StockClient::new(Channel::to(&endpoint, vec![address.into()]).build());
+    let connect = || LocalStockClient::new(Channel::to(&endpoint, vec![address.into()]).build());
     Ok(neighbors.entry(address).or_insert_with(connect).clone())
 }

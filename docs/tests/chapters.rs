@@ -14,8 +14,8 @@ use erpc::{
     Status, join_all,
 };
 use erpc_guide::market::market_service::Market;
-use erpc_guide::market::{MarketClient, Price, PutReply, PutRequest, PutRequestView, Quote};
-use erpc_guide::stock::{CountReply, CountRequest, Parcel, StockClient, WatchRequest};
+use erpc_guide::market::{LocalMarketClient, Price, PutReply, PutRequest, PutRequestView, Quote};
+use erpc_guide::stock::{CountReply, CountRequest, LocalStockClient, Parcel, WatchRequest};
 use erpc_guide::warehouse::Warehouse;
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -28,10 +28,10 @@ fn bolts() -> CountRequest {
 }
 
 /// A warehouse with seven bolts, and a client of it with a long deadline.
-fn lab() -> Result<(ServerHandle, Endpoint, StockClient), Box<dyn Error>> {
+fn lab() -> Result<(ServerHandle, Endpoint, LocalStockClient), Box<dyn Error>> {
     let server = Server::builder().add_service(Warehouse::with("bolt", 7)).spawn("127.0.0.1:0")?;
     let endpoint = Endpoint::udp()?;
-    let stock = StockClient::connect(&endpoint, server.local_addr())?;
+    let stock = LocalStockClient::connect(&endpoint, server.local_addr())?;
     let stock = stock.with(CallOptions::new().deadline(TEST_LIMIT));
     Ok((server, endpoint, stock))
 }
@@ -161,7 +161,7 @@ mod server {
             .intercept(Tenants)
             .spawn("127.0.0.1:0")?;
         let endpoint = Endpoint::udp()?;
-        let stock = StockClient::connect(&endpoint, server.local_addr())?;
+        let stock = LocalStockClient::connect(&endpoint, server.local_addr())?;
         let refused = endpoint.block_on(stock.count(bolts())).unwrap_err();
         assert_eq!(refused.code(), Code::Unauthenticated);
         Ok(())
@@ -188,7 +188,7 @@ mod client {
         let address = server.local_addr();
 
         let endpoint = Endpoint::udp()?;
-        let stock = StockClient::connect(&endpoint, address)?;
+        let stock = LocalStockClient::connect(&endpoint, address)?;
 
         // 1. A call that blocks this thread.
         let request = CountRequest { item: "bolt".into() };
@@ -217,7 +217,7 @@ mod client {
     fn a_client_calls_in_batches_and_in_tasks() -> Outcome {
         let (_one, endpoint, first) = lab()?;
         let (other, ..) = lab()?;
-        let second = StockClient::connect(&endpoint, other.local_addr())?;
+        let second = LocalStockClient::connect(&endpoint, other.local_addr())?;
         let clients = [first, second];
 
         // One round trip for any number of servers.
@@ -342,7 +342,7 @@ mod machines {
 
         let servers = addresses.into_iter().map(Into::into).collect::<Vec<_>>();
         let channel = Channel::to(&endpoint, servers).balance(Balance::TwoChoices).build();
-        let stock = StockClient::new(channel);
+        let stock = LocalStockClient::new(channel);
         let reply = endpoint.block_on(stock.count(bolts()))?;
         assert_eq!(reply.count, 7);
         Ok(())
@@ -379,7 +379,7 @@ mod nanoseconds {
     fn a_handler_reads_messages_in_the_packet() -> Outcome {
         let server = Server::builder().add_service(Exchange).spawn("127.0.0.1:0")?;
         let endpoint = Endpoint::udp()?;
-        let market = MarketClient::connect(&endpoint, server.local_addr())?;
+        let market = LocalMarketClient::connect(&endpoint, server.local_addr())?;
 
         let quote = Quote::new().with_bid(9_998).with_ask(10_001).with_venue(*b"XNAS");
         assert_eq!(endpoint.block_on(market.mid(quote))?.half_ticks(), 19_999);
@@ -390,6 +390,113 @@ mod nanoseconds {
         let large = PutRequest { key: "k".into(), value: vec![1; 2_000] };
         let refused = endpoint.block_on(market.put(&large)).unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
+        Ok(())
+    }
+}
+
+mod tokio_service {
+    use erpc::ClientThreads;
+    use erpc_guide::stock::StockClient;
+
+    use super::*;
+
+    fn nuts() -> CountRequest {
+        CountRequest { item: "nut".into() }
+    }
+
+    fn on_tokio(body: impl Future<Output = Outcome>) -> Outcome {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(body)
+    }
+
+    #[test]
+    fn a_shared_client_is_awaited_anywhere() -> Outcome {
+        let (server, ..) = lab()?;
+        let address = server.local_addr();
+        on_tokio(async move {
+            let stock = StockClient::connect(address).await?;
+            let reply = stock.count(bolts()).await?;
+            assert_eq!(reply.count, 7);
+
+            let hurried = stock.with(CallOptions::new().deadline(Duration::from_millis(50)));
+            drop(hurried);
+            let (bolts, nuts) = tokio::join!(stock.count(bolts()), stock.count(nuts()));
+            assert_eq!((bolts?.count, nuts.unwrap_err().code()), (7, Code::NotFound));
+            let (request, patience) = (self::bolts(), TEST_LIMIT);
+            let count = tokio::time::timeout(patience, stock.count(&request)).await;
+            assert_eq!(count??.count, 7);
+            Ok(())
+        })
+    }
+
+    /// The state of a web server; `axum::extract::State<Shop>` passes a clone to each request.
+    #[derive(Clone)]
+    struct Shop {
+        stock: StockClient,
+    }
+
+    async fn page(shop: Shop, item: String) -> Result<String, CallError> {
+        let reply = shop.stock.count(CountRequest { item }).await?;
+        Ok(format!("{} pieces", reply.count))
+    }
+
+    #[test]
+    fn tasks_share_a_client() -> Outcome {
+        let (server, ..) = lab()?;
+        on_tokio(async move {
+            let shop = Shop { stock: StockClient::connect(server.local_addr()).await? };
+            let pages = (0..10).map(|_| tokio::spawn(page(shop.clone(), "bolt".into())));
+            for page in pages.collect::<Vec<_>>() {
+                assert_eq!(page.await??, "7 pieces");
+            }
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn streams_move_between_tasks() -> Outcome {
+        let (server, ..) = lab()?;
+        on_tokio(async move {
+            let stock = StockClient::connect(server.local_addr()).await?;
+            let mut changes = stock.watch(WatchRequest { item: "bolt".into() });
+            let first = changes.next().await?;
+            assert_eq!(first.map(|change| change.count), Some(7));
+
+            let delivery = stock.deliver();
+            for count in 1..=3 {
+                delivery.send(Parcel { item: "bolt".into(), count }).await?;
+            }
+            let reply = delivery.finish().await?;
+            assert_eq!(reply.parcels, 3);
+            let watcher = tokio::spawn(async move { changes.next().await });
+            assert!(watcher.await??.is_some_and(|change| change.count > 7));
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn threads_are_chosen_before_the_first_client() -> Outcome {
+        // Other tests of this process may have started the default threads already.
+        let started = || -> Result<(), erpc::ClientThreadsError> {
+            ClientThreads::builder().threads(2).idle(IdlePolicy::Sleep).start_default()?;
+            Ok(())
+        };
+        match started() {
+            Ok(()) | Err(erpc::ClientThreadsError::DefaultRuns) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    #[test]
+    fn a_plain_thread_waits() -> Outcome {
+        let (server, ..) = lab()?;
+        let mut stock = None;
+        on_tokio(async {
+            stock = Some(StockClient::connect(server.local_addr()).await?);
+            Ok(())
+        })?;
+        let stock = stock.ok_or("connected")?;
+        let reply = stock.count(bolts()).wait()?;
+        assert_eq!(reply.count, 7);
         Ok(())
     }
 }

@@ -81,13 +81,15 @@ fn method_names(service: &ServiceDescriptorProto) -> Result<(), Error> {
     })
 }
 
-/// A service `KvClient` has the same name as the client of service `Kv`.
+/// A service `KvClient` or `LocalKvClient` has the same name as a client of service `Kv`.
 fn traits_and_clients(files: &FileDescriptorSet) -> Result<(), Error> {
     let mut owners = Owners::default();
     services(files).try_for_each(|(file, service)| {
         let rust_name = service.name().to_upper_camel_case();
         let client = format!("the client of service {}", service.name());
         owners.claim(file.package(), format!("{rust_name}Client"), client)?;
+        let local = format!("the local client of service {}", service.name());
+        owners.claim(file.package(), format!("Local{rust_name}Client"), local)?;
         owners.claim(file.package(), rust_name, format!("service {}", service.name()))
     })
 }

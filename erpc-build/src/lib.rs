@@ -44,12 +44,12 @@
 //! | item | use |
 //! |---|---|
 //! | `trait Kv` | servers implement it, one function per method, and derive the rest: `#[derive(erpc::Service)] #[erpc(service = proto::Kv)]` |
-//! | `struct KvClient` | clients call it: `KvClient::connect(&endpoint, "10.0.0.7:31850")`, or `KvClient::new` with a session or a channel |
+//! | `struct LocalKvClient` | clients call it: `LocalKvClient::connect(&endpoint, "10.0.0.7:31850")`, or `LocalKvClient::new` with a session or a channel |
 //! | `mod kv_service` | contains both, and the items that the derive uses: `NAME`, `methods`, `OPTIONS`, `register` |
 //!
-//! `Kv` and `KvClient` are re-exported from the package, unless one of its messages, enums or views
-//! has that name. In that case use `kv_service::Kv` and `kv_service::KvClient`; the derive also
-//! accepts `#[erpc(service = proto::kv_service::Kv)]`. A keyword gets `r#` in front: `Move` is
+//! `Kv` and the clients are re-exported from the package, unless one of its messages, enums or
+//! views has that name. In that case use `kv_service::Kv` and `kv_service::KvClient`; the derive
+//! also accepts `#[erpc(service = proto::kv_service::Kv)]`. A keyword gets `r#` in front: `Move` is
 //! `client.r#move(..)`. A name that is already used gets an underscore at its end, as does a
 //! keyword that allows no `r#`: `New` is `client.new_(..)`, `self` is `self_`.
 //!

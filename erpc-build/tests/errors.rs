@@ -274,6 +274,11 @@ fn other_items_with_the_same_rust_name_are_refused() {
             "the client of service Kv and service KvClient are both called `KvClient`",
         ),
         (
+            "local",
+            "service Kv {} service LocalKvClient {}",
+            "the local client of service Kv and service LocalKvClient are both called `LocalKvClient`",
+        ),
+        (
             "traits",
             "service Kv {} service kv {}",
             "the client of service Kv and the client of service kv are both called `KvClient`",

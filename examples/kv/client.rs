@@ -16,7 +16,7 @@ use crate::args::LoadArgs;
 use crate::data::{Data, File};
 use crate::failure::Failure;
 use crate::lane::Lane;
-use crate::proto::KvClient;
+use crate::proto::LocalKvClient;
 use crate::report::{Progress, Tally, print_mix, print_stored};
 
 /// Calls that a session has in flight. Further calls would wait in the session's queue.
@@ -117,7 +117,7 @@ impl<'a> Phase<'a> {
         let lanes = usize::from(self.args.outstanding.get());
         let sessions = lanes.div_ceil(SESSION_WINDOW);
         let clients: Result<Vec<_>, _> =
-            (0..sessions).map(|_| KvClient::connect(&endpoint, self.server)).collect();
+            (0..sessions).map(|_| LocalKvClient::connect(&endpoint, self.server)).collect();
         let clients = clients.map_err(Failure::Connect)?;
         let begin = Instant::now();
         let shared = self.shared();

@@ -8,7 +8,9 @@ use erpc::{CallError, Code};
 use crate::client::Shared;
 use crate::data::File;
 use crate::failure::Failure;
-use crate::proto::{DeleteRequest, GetRequest, GetResponse, KvClient, PutRequest, ScanRequest};
+use crate::proto::{
+    DeleteRequest, GetRequest, GetResponse, LocalKvClient, PutRequest, ScanRequest,
+};
 use crate::report::Operation;
 
 /// Prefix of the keys that lanes write. It sorts after usual file names, so that listings of files
@@ -19,7 +21,7 @@ const SCRATCH: &str = "~kv-load";
 /// phase, a lane reads and lists the files, which do not change any more, and writes only its own
 /// key. So it knows the right answer to each call.
 pub(crate) struct Lane {
-    kv: KvClient,
+    kv: LocalKvClient,
     shared: Shared,
     random: Random,
     /// The lane's own key, and the value that the server has for it.
@@ -29,7 +31,7 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// Lane `number` of client `client`. No other lane at the server has this pair of numbers.
-    pub(crate) fn new(kv: KvClient, shared: Shared, client: u64, number: u64) -> Self {
+    pub(crate) fn new(kv: LocalKvClient, shared: Shared, client: u64, number: u64) -> Self {
         let random = Random(client ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         Self { kv, shared, random, key: format!("{SCRATCH}/{client:016x}/{number}"), value: None }
     }

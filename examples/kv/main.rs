@@ -27,7 +27,7 @@ use erpc::{CallError, Code, Endpoint, Server, ServerBuilder};
 use args::{Args, Command, GetArgs, LoadArgs, ServerArgs};
 use data::Data;
 use failure::Failure;
-use proto::{GetRequest, KvClient};
+use proto::{GetRequest, LocalKvClient};
 use store::Store;
 
 mod proto {
@@ -75,7 +75,7 @@ fn serve(args: &ServerArgs) -> Result<(), Failure> {
 
 fn get(args: &GetArgs) -> Result<(), Failure> {
     let endpoint = Endpoint::udp().map_err(Failure::Open)?;
-    let kv = KvClient::connect(&endpoint, args.connect.as_str()).map_err(Failure::Connect)?;
+    let kv = LocalKvClient::connect(&endpoint, args.connect.as_str()).map_err(Failure::Connect)?;
     let found = endpoint.block_on(kv.get(GetRequest { key: args.key.clone() }));
     let value = found.map_err(|error| match &error {
         CallError::Status(status) if status.code() == Code::NotFound => {

@@ -204,9 +204,12 @@ fn forward(endpoint: &Endpoint, request: ForwardRequest, responder: Responder<Fo
         .entry(address)
         .or_insert_with(|| endpoint.open(address.into()))
         .clone();
-    LabClient::new(session).echo_with(EchoRequest { body: request.body }, |reply| match reply {
-        Ok(reply) => responder.send(&ForwardReply { body: reply.body }),
-        Err(CallError::Status(status)) => responder.fail(status),
-        Err(error) => responder.fail(Status::unavailable(error.to_string())),
-    });
+    LocalLabClient::new(session).echo_with(
+        EchoRequest { body: request.body },
+        |reply| match reply {
+            Ok(reply) => responder.send(&ForwardReply { body: reply.body }),
+            Err(CallError::Status(status)) => responder.fail(status),
+            Err(error) => responder.fail(Status::unavailable(error.to_string())),
+        },
+    );
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use erpc::{CallError, Cause, Endpoint, Transport, Udp};
 
 use crate::lab::work;
-use crate::proto::LabClient;
+use crate::proto::LocalLabClient;
 use erpc_test_tools::limit::millis;
 use erpc_test_tools::random::Random;
 
@@ -88,7 +88,7 @@ impl Ending {
 /// its own id and is not retried.
 pub struct Load<T: Transport = Udp> {
     lengths: Lengths,
-    sessions: RefCell<Vec<LabClient<T>>>,
+    sessions: RefCell<Vec<LocalLabClient<T>>>,
     next: Cell<u64>,
     under_way: Cell<usize>,
     answered: Cell<usize>,
@@ -113,7 +113,7 @@ impl<T: Transport> Load<T> {
     }
 
     /// Opens sessions with `open` and starts calls on them.
-    pub fn start(load: &Rc<Self>, open: impl FnMut() -> LabClient<T>) {
+    pub fn start(load: &Rc<Self>, open: impl FnMut() -> LocalLabClient<T>) {
         *load.sessions.borrow_mut() = std::iter::repeat_with(open).take(SESSIONS).collect();
         load.halted.set(false);
         for _ in 0..OUTSTANDING {

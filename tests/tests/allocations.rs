@@ -89,7 +89,7 @@ fn raw_calls_over_udp_allocate_nothing() {
 }
 
 /// A server and a client with a session to it, on this thread.
-fn typed_pair() -> (Endpoint, Endpoint, LabClient) {
+fn typed_pair() -> (Endpoint, Endpoint, LocalLabClient) {
     let endpoint = || {
         Endpoint::udp_with(&loopback(), EndpointConfig::new().min_rto(millis(500)))
             .expect("the endpoint opens")
@@ -98,7 +98,7 @@ fn typed_pair() -> (Endpoint, Endpoint, LabClient) {
     server.listen();
     assert!(server.serve(LabService::default().routes(), None));
     let route = server.local_route().expect("called outside of the loop");
-    let lab = LabClient::new(client.open(route));
+    let lab = LocalLabClient::new(client.open(route));
     (server, client, lab)
 }
 
@@ -131,7 +131,7 @@ fn typed_calls_allocate_only_the_callback() {
 }
 
 /// Number of allocations of an awaited call of `lab`, both sides together.
-fn awaited((server, client, lab): (Endpoint, Endpoint, LabClient)) -> f64 {
+fn awaited((server, client, lab): (Endpoint, Endpoint, LocalLabClient)) -> f64 {
     let done = Rc::new(Cell::new(0));
     let count = Rc::clone(&done);
     // The task never ends, so that the measurement does not include its creation.
@@ -244,7 +244,7 @@ fn balanced_calls_with_a_deadline_allocate_nothing() {
             let route = server.local_route().expect("called outside of the loop");
             let channel = Channel::to(&client, vec![route]).balance(balance).sessions(3);
             let options = CallOptions::new().deadline(secs(50));
-            let lab = LabClient::new(channel.options(options).build());
+            let lab = LocalLabClient::new(channel.options(options).build());
             let per_call = awaited((server, client, lab));
             assert!(per_call <= 0.01, "{per_call} allocations per call, {balance:?}");
         }

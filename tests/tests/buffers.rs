@@ -35,8 +35,8 @@ fn serve(udp: UdpConfig) -> ServerHandle {
         .expect("the server starts")
 }
 
-fn connect(endpoint: &Endpoint, server: SocketAddr) -> LabClient {
-    LabClient::new(endpoint.connect(server).expect("the server answers"))
+fn connect(endpoint: &Endpoint, server: SocketAddr) -> LocalLabClient {
+    LocalLabClient::new(endpoint.connect(server).expect("the server answers"))
 }
 
 fn stats(endpoint: &Endpoint) -> EndpointStats {
@@ -59,7 +59,7 @@ fn nothing_was_lost(client: EndpointStats, server: EndpointStats) {
 }
 
 /// Starts `calls` calls together, spread over the sessions, and waits for the replies.
-fn all_at_once(endpoint: &Endpoint, labs: &[LabClient], calls: u64, lengths: (usize, usize)) {
+fn all_at_once(endpoint: &Endpoint, labs: &[LocalLabClient], calls: u64, lengths: (usize, usize)) {
     let (there, back) = lengths;
     let done = Rc::new(Cell::new(0));
     for id in 0..calls {
@@ -116,7 +116,7 @@ fn from_several_endpoints(
     udp: &UdpConfig,
     clients: usize,
     sessions: usize,
-    load: impl Fn(&Endpoint, &[LabClient]) + Send + Sync + 'static,
+    load: impl Fn(&Endpoint, &[LocalLabClient]) + Send + Sync + 'static,
 ) {
     let server = serve(udp.clone());
     let (address, load) = (server.local_addr(), Arc::new(load));

@@ -26,7 +26,7 @@ fn serve() -> ServerHandle {
         .expect("the server starts")
 }
 
-fn counts(endpoint: &Endpoint, lab: &LabClient, number: u64) {
+fn counts(endpoint: &Endpoint, lab: &LocalLabClient, number: u64) {
     assert_eq!(endpoint.block_on(lab.count(CountRequest { number })), Ok(CountReply { number }));
 }
 
@@ -34,7 +34,7 @@ fn counts(endpoint: &Endpoint, lab: &LabClient, number: u64) {
 #[track_caller]
 fn fails_within(endpoint: &Endpoint, address: SocketAddr, timeout: Duration) -> ConnectFailed {
     let begun = Instant::now();
-    let error = LabClient::connect(endpoint, address).expect_err("no server answers");
+    let error = LocalLabClient::connect(endpoint, address).expect_err("no server answers");
     let took = begun.elapsed();
     assert!(took < timeout + secs(1), "connecting failed after {took:?}, timeout {timeout:?}");
     assert!(error.to_string().contains(&address.to_string()), "the error has no address: {error}");
@@ -92,7 +92,7 @@ fn connecting_times_out_when_the_peer_is_silent() {
         assert!((2..=8).contains(&asked), "the client sent {asked} hellos");
 
         // Calls made while the session opens end with it.
-        let lab = LabClient::new(endpoint.open(address.into()));
+        let lab = LocalLabClient::new(endpoint.open(address.into()));
         let calls: Vec<_> = (0..20).map(|number| lab.count(CountRequest { number })).collect();
         for reply in endpoint.block_on(join_all(calls)) {
             assert_eq!(reply, Err(CallError::NotExecuted(Cause::Connect(ConnectError::Timeout))));
@@ -133,11 +133,11 @@ fn a_full_server_refuses_sessions_until_one_closes() {
         let error = connect().expect_err("the server has no room for a third session");
         assert!(matches!(error.reason(), ConnectFailure::Handshake(ConnectError::Full)), "{error}");
         for session in &sessions {
-            counts(&endpoint, &LabClient::new(session.clone()), 1);
+            counts(&endpoint, &LocalLabClient::new(session.clone()), 1);
         }
         endpoint.block_on(sessions[0].disconnect());
         let again = connect().expect("the server has room again");
-        counts(&endpoint, &LabClient::new(again), 2);
+        counts(&endpoint, &LocalLabClient::new(again), 2);
 
         // The client's own limit applies, too.
         let server = serve();
@@ -148,7 +148,7 @@ fn a_full_server_refuses_sessions_until_one_closes() {
             matches!(error.reason(), ConnectFailure::Handshake(ConnectError::TooManySessions)),
             "{error}"
         );
-        counts(&small, &LabClient::new(first), 3);
+        counts(&small, &LocalLabClient::new(first), 3);
     });
 }
 
@@ -170,7 +170,7 @@ fn a_server_cannot_use_an_address_of_another_server() {
         let endpoint = client(EndpointConfig::new());
         counts(
             &endpoint,
-            &LabClient::connect(&endpoint, taken).expect("the first server still answers"),
+            &LocalLabClient::connect(&endpoint, taken).expect("the first server still answers"),
             1,
         );
         first.shutdown();
@@ -187,7 +187,7 @@ fn one_process_has_several_servers() {
         let labs: Vec<_> = servers
             .iter()
             .map(|server| {
-                LabClient::connect(&endpoint, server.local_addr()).expect("the server answers")
+                LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers")
             })
             .collect();
         for (at, lab) in labs.iter().enumerate() {
@@ -222,7 +222,9 @@ fn clients_use_several_server_processes_on_one_host() {
         for endpoint in &endpoints {
             let labs: Vec<_> = addresses
                 .iter()
-                .map(|address| LabClient::connect(endpoint, *address).expect("the server answers"))
+                .map(|address| {
+                    LocalLabClient::connect(endpoint, *address).expect("the server answers")
+                })
                 .collect();
             let calls =
                 (0..300).map(|number| labs[number as usize % 3].count(CountRequest { number }));
@@ -256,7 +258,7 @@ fn noise_at_a_servers_port_disturbs_no_session() {
         let address = server.local_addr();
         let noise = UdpSocket::bind(ANY_PORT).expect("the socket opens");
         let endpoint = client(EndpointConfig::new());
-        let lab = LabClient::connect(&endpoint, address).expect("the server answers");
+        let lab = LocalLabClient::connect(&endpoint, address).expect("the server answers");
         let hello = a_real_hello();
         let mut random = Random::new(5);
         let mut made = 0u64;
@@ -293,7 +295,7 @@ fn noise_at_a_servers_port_disturbs_no_session() {
             }
         }
         assert!(made > 10_000, "{made} packets of noise");
-        let new = LabClient::connect(&endpoint, address).expect("new sessions open");
+        let new = LocalLabClient::connect(&endpoint, address).expect("new sessions open");
         counts(&endpoint, &new, 1);
         let stats = server.stats();
         assert_eq!(stats.server_sessions, 2, "noise opens no session: {stats:?}");
@@ -319,7 +321,7 @@ fn noise_at_a_clients_port_disturbs_no_session() {
         let server = serve();
         let endpoint = client(EndpointConfig::new());
         let session = endpoint.connect(server.local_addr()).expect("the server answers");
-        let lab = LabClient::new(session.clone());
+        let lab = LocalLabClient::new(session.clone());
         let address = endpoint.local_route().expect("called outside of the loop").socket_addr();
         let noise = UdpSocket::bind(ANY_PORT).expect("the socket opens");
         let mut random = Random::new(6);
@@ -345,7 +347,7 @@ fn a_client_reaches_a_wildcard_server_that_answers_from_another_address() {
         let port = server.local_addr().port();
         let endpoint = client(EndpointConfig::new());
         // The server's answers come from 127.0.0.1, which the kernel picks as their source.
-        let lab = LabClient::connect(&endpoint, SocketAddr::from(([127, 0, 0, 2], port)))
+        let lab = LocalLabClient::connect(&endpoint, SocketAddr::from(([127, 0, 0, 2], port)))
             .expect("the server answers");
         counts(&endpoint, &lab, 7);
     });

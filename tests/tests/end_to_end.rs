@@ -29,13 +29,13 @@ fn serve() -> ServerHandle {
     serve_with("127.0.0.1:0", EndpointConfig::new())
 }
 
-fn connect(server: &ServerHandle) -> (Endpoint, LabClient) {
+fn connect(server: &ServerHandle) -> (Endpoint, LocalLabClient) {
     connect_with(server, EndpointConfig::new())
 }
 
-fn connect_with(server: &ServerHandle, config: EndpointConfig) -> (Endpoint, LabClient) {
+fn connect_with(server: &ServerHandle, config: EndpointConfig) -> (Endpoint, LocalLabClient) {
     let endpoint = client(config);
-    let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+    let lab = LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
     (endpoint, lab)
 }
 
@@ -49,7 +49,7 @@ fn status(error: CallError) -> (Code, String, Vec<u8>) {
 }
 
 /// Uses all methods of the store at one server.
-fn use_store(endpoint: &Endpoint, lab: &LabClient) {
+fn use_store(endpoint: &Endpoint, lab: &LocalLabClient) {
     let missing = endpoint.block_on(lab.get(GetRequest { key: "a".into() }));
     assert_eq!(missing.map_err(status).unwrap_err().0, Code::NotFound);
     let puts: Vec<_> = (0..200u64)
@@ -92,7 +92,8 @@ fn a_store_is_used_over_ipv6() {
         let any_port: SocketAddr = "[::1]:0".parse().expect("the address is valid");
         let endpoint = Endpoint::udp_with(&loopback().address(any_port), EndpointConfig::new());
         let endpoint = endpoint.expect("the endpoint opens on ::1");
-        let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+        let lab =
+            LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
         use_store(&endpoint, &lab);
     });
 }
@@ -108,8 +109,8 @@ fn an_endpoint_on_all_interfaces_uses_ipv4_and_ipv6() {
         ];
         let endpoint = Endpoint::udp().expect("the endpoint opens on all interfaces");
         for server in servers.iter().flatten() {
-            let lab =
-                LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+            let lab = LocalLabClient::connect(&endpoint, server.local_addr())
+                .expect("the server answers");
             assert_eq!(
                 endpoint.block_on(lab.count(CountRequest { number: 5 })),
                 Ok(CountReply { number: 5 })
@@ -125,7 +126,7 @@ fn sessions_are_spread_over_the_servers_threads() {
         let endpoint = client(EndpointConfig::new());
         let labs: Vec<_> = (0..6)
             .map(|_| {
-                LabClient::connect(&endpoint, server.local_addr()).expect("the server answers")
+                LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers")
             })
             .collect();
         let calls =
@@ -206,7 +207,7 @@ fn a_message_above_the_limit_is_refused() {
         let error = endpoint.block_on(lab.echo(&too_large)).expect_err("the request is too large");
         assert_eq!(error, CallError::Rejected(RejectReason::TooLarge { size, limit: mib }));
         // While the session opens, the call waits for the limit.
-        let opening = LabClient::new(endpoint.open(server.local_addr().into()));
+        let opening = LocalLabClient::new(endpoint.open(server.local_addr().into()));
         let (early, small) = (opening.echo(&too_large), opening.count(CountRequest { number: 1 }));
         let error = endpoint.block_on(early).expect_err("the request is too large");
         assert_eq!(error, CallError::NotExecuted(Cause::RequestTooLarge(size as u32)));
@@ -388,7 +389,7 @@ fn a_disconnect_waits_for_earlier_calls() {
         let server = serve();
         let endpoint = client(EndpointConfig::new());
         let session = endpoint.connect(server.local_addr()).expect("the server answers");
-        let lab = LabClient::new(session.clone());
+        let lab = LocalLabClient::new(session.clone());
         let calls: Vec<_> = (0..100).map(|id| lab.work(work(id, 1_000, 2_000).0)).collect();
         let gone = session.disconnect();
         let late = lab.count(CountRequest { number: 1 });

@@ -91,7 +91,7 @@ fn every_call_ends_once(datagram: usize, seed: u64) {
     let load = Load::new(LENGTHS);
     let began = Instant::now();
     Load::start(&load, || {
-        LabClient::connect(&endpoint, server.address).expect("a session opens despite losses")
+        LocalLabClient::connect(&endpoint, server.address).expect("a session opens despite losses")
     });
     load.run(&endpoint, CALLS);
     load.drain(&endpoint, secs(20));

@@ -21,7 +21,7 @@ mod proto {
 
 use proto::kinds::Choice;
 use proto::mirror_service::methods;
-use proto::{Address, Kinds, Letter, LetterView, Mirror, MirrorClient, Scalars, Stamped};
+use proto::{Address, Kinds, Letter, LetterView, LocalMirrorClient, Mirror, Scalars, Stamped};
 
 #[derive(erpc::Service)]
 #[erpc(service = proto::Mirror)]
@@ -107,7 +107,7 @@ impl erpc::Service for Echo {
 struct Pair {
     endpoint: Endpoint,
     session: Session,
-    mirror: MirrorClient,
+    mirror: LocalMirrorClient,
     _server: ServerHandle,
 }
 
@@ -117,7 +117,7 @@ impl Pair {
         let server = builder.udp(loopback()).spawn("127.0.0.1:0").expect("the server starts");
         let endpoint = client(EndpointConfig::new());
         let session = endpoint.connect(server.local_addr()).expect("the server answers");
-        let mirror = MirrorClient::new(session.clone());
+        let mirror = LocalMirrorClient::new(session.clone());
         Self { endpoint, session, mirror, _server: server }
     }
 

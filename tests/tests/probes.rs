@@ -22,7 +22,7 @@ const UNEXPLAINED: u64 = 4;
 fn call_all(endpoint: &Endpoint, server: SocketAddr, outstanding: u64) {
     /// State that all calls share.
     struct Loop {
-        labs: Vec<LabClient>,
+        labs: Vec<LocalLabClient>,
         made: Cell<u64>,
         answered: Cell<u64>,
     }
@@ -40,7 +40,7 @@ fn call_all(endpoint: &Endpoint, server: SocketAddr, outstanding: u64) {
         });
     }
 
-    let connect = |_| LabClient::new(endpoint.connect(server).expect("the server answers"));
+    let connect = |_| LocalLabClient::new(endpoint.connect(server).expect("the server answers"));
     let labs = (0..outstanding.div_ceil(8)).map(connect).collect();
     let shared = Rc::new(Loop { labs, made: Cell::new(0), answered: Cell::new(0) });
     (0..outstanding).for_each(|_| call(&shared));

@@ -11,7 +11,7 @@ use erpc_test_tools::limit::{millis, secs, within};
 use erpc_test_tools::process::Process;
 use erpc_tests::lab::client;
 use erpc_tests::load::{Ending, Lengths, Load, judge};
-use erpc_tests::proto::LabClient;
+use erpc_tests::proto::LocalLabClient;
 
 const LIVENESS: Duration = millis(500);
 
@@ -44,7 +44,7 @@ const LENGTHS: Lengths = &[(16, 500), (3, 100_000), (1, 1 << 20)];
 
 /// Opens sessions and starts calls on them.
 fn begin(load: &Rc<Load>, endpoint: &Endpoint, server: SocketAddr) {
-    Load::start(load, || LabClient::connect(endpoint, server).expect("a new session opens"));
+    Load::start(load, || LocalLabClient::connect(endpoint, server).expect("a new session opens"));
 }
 
 /// Compares the outcomes at the client with the executions at the servers.
@@ -100,7 +100,7 @@ fn call_outcomes_are_true_when_a_server_stays_down() {
 
         // No server listens. `connect` fails after its timeout.
         let quick = client(config().connect_timeout(millis(300)));
-        let error = LabClient::connect(&quick, address).expect_err("no server listens");
+        let error = LocalLabClient::connect(&quick, address).expect_err("no server listens");
         assert!(matches!(error.reason(), ConnectFailure::Handshake(_)), "{error}");
         assert_eq!(error.address(), address.to_string());
 

@@ -33,12 +33,12 @@ fn serve(builder: ServerBuilder) -> ServerHandle {
     builder.spawn("127.0.0.1:0").expect("the server starts")
 }
 
-fn connect<'a>(endpoint: &'a Endpoint, server: &ServerHandle) -> (&'a Endpoint, LabClient) {
+fn connect<'a>(endpoint: &'a Endpoint, server: &ServerHandle) -> (&'a Endpoint, LocalLabClient) {
     let session = endpoint.connect(server.local_addr()).expect("the server answers");
-    (endpoint, LabClient::new(session))
+    (endpoint, LocalLabClient::new(session))
 }
 
-fn counts(endpoint: &Endpoint, lab: &LabClient, number: u64) {
+fn counts(endpoint: &Endpoint, lab: &LocalLabClient, number: u64) {
     assert_eq!(endpoint.block_on(lab.count(CountRequest { number })), Ok(CountReply { number }));
 }
 
@@ -84,7 +84,7 @@ fn a_thousand_sessions_take_at_most_8_kib_each_per_side() {
             while !session.is_open() {
                 turn();
             }
-            at_client.charge(|| labs.push(LabClient::new(session)));
+            at_client.charge(|| labs.push(LocalLabClient::new(session)));
         }
         let opened = (at_client.live_bytes(), at_server.live_bytes());
         for lab in &labs {
@@ -134,7 +134,7 @@ fn one_endpoint_opens_five_thousand_sessions() {
         let begun = Instant::now();
         // All sessions open together. Hellos that overflow the server's queue are retransmitted.
         let labs: Vec<_> = (0..SESSIONS)
-            .map(|_| LabClient::new(endpoint.open(server.local_addr().into())))
+            .map(|_| LocalLabClient::new(endpoint.open(server.local_addr().into())))
             .collect();
         let done = Rc::new(Cell::new(0));
         for round in 0..3 {
@@ -208,8 +208,8 @@ fn sessions_to_a_silent_server_end() {
             let endpoint = client(SHORT);
             let connect = || endpoint.connect(&*address).expect("the server answers");
             let (busy, idle) = (connect(), connect());
-            let busy_lab = LabClient::new(busy.clone());
-            let idle_lab = LabClient::new(idle.clone());
+            let busy_lab = LocalLabClient::new(busy.clone());
+            let idle_lab = LocalLabClient::new(idle.clone());
             // Pings keep a quiet session alive for longer than the timeout.
             endpoint.run_for(millis(1_200));
             assert!(idle.is_open() && busy.is_open(), "a quiet session stays open");
@@ -239,8 +239,8 @@ fn sessions_to_a_silent_server_end() {
             if what == "paused" {
                 // The resumed server still has the old sessions. New sessions work nevertheless.
                 process.resume();
-                let again =
-                    LabClient::connect(&endpoint, &*address).expect("the server answers again");
+                let again = LocalLabClient::connect(&endpoint, &*address)
+                    .expect("the server answers again");
                 counts(&endpoint, &again, 2);
                 drop((again, busy_lab, idle_lab, busy, idle, endpoint));
                 process.finish();
@@ -334,7 +334,7 @@ fn a_sleeping_endpoint_wakes_for_timers() {
         let endpoint = Endpoint::new(transport, SHORT).expect("the configuration is valid");
         endpoint.set_idle_policy(IdlePolicy::Sleep);
         let session = endpoint.connect(server.local_addr()).expect("the server answers");
-        let lab = LabClient::new(session);
+        let lab = LocalLabClient::new(session);
         let once = endpoint.block_on(lab.count(CountRequest { number: 1 }));
         assert_eq!(once, Ok(CountReply { number: 1 }));
 
@@ -375,7 +375,7 @@ fn a_sleeping_endpoint_wakes_for_other_threads() {
                 thread::sleep(millis(20));
                 let (send, begun) = (send.clone(), Instant::now());
                 let submitted = handle.submit(move |endpoint: &Endpoint| {
-                    let lab = LabClient::new(endpoint.open(address.into()));
+                    let lab = LocalLabClient::new(endpoint.open(address.into()));
                     lab.count_with(CountRequest { number }, move |reply| {
                         send.send((reply, begun.elapsed())).expect("the test receives replies");
                     });

@@ -6,13 +6,14 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use erpc::UdpConfig;
 use erpc::raw::Rpc;
-use erpc::{EndpointConfig, EndpointStats, Integrity, LoopGaps, Udp};
+use erpc::{EndpointConfig, EndpointStats, IdlePolicy, Integrity, LoopGaps, Udp};
 
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::methods::Control;
 use crate::payload::SINK_ANSWER;
 use crate::report::{Latencies, LoopOutcome};
+use crate::shared::{SharedLoad, SharedSetup};
 use crate::typed::GetLoad;
 use crate::{control, machine};
 
@@ -26,6 +27,18 @@ enum Workload {
     W3,
     /// A typed Get: the request is a key, the response a 64-byte value and a bool
     W4,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Idle {
+    /// Never sleeps
+    Spin,
+    /// Spins for 50 us, then sleeps
+    SpinThenSleep,
+    /// Yields its core for 50 us, then sleeps
+    Yield,
+    /// Sleeps immediately
+    Sleep,
 }
 
 #[derive(Args)]
@@ -60,6 +73,13 @@ pub(crate) struct ClientArgs {
     /// --mmsg`
     #[arg(long)]
     no_offload: bool,
+    /// Call from tasks on this many threads of a tokio runtime, through a shared client (w4). Each
+    /// call in flight is a task
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    tokio: Option<u32>,
+    /// What the shared client's thread does while it has no work
+    #[arg(long, requires = "tokio", value_enum, default_value_t = Idle::Yield)]
+    idle: Idle,
     /// Put a checksum on every packet
     #[arg(long)]
     integrity: bool,
@@ -141,6 +161,28 @@ impl ClosedLoop for RawLoop {
     }
 }
 
+impl ClosedLoop for SharedLoad {
+    fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure> {
+        self.run(duration)
+    }
+
+    fn measure_latencies(&mut self) {
+        self.measure_latencies();
+    }
+
+    fn take_latencies(&mut self) -> Latencies {
+        self.take_latencies()
+    }
+
+    fn stats(&mut self) -> EndpointStats {
+        EndpointStats::default()
+    }
+
+    fn payload(&self) -> usize {
+        GetLoad::PAYLOAD
+    }
+}
+
 impl ClosedLoop for GetLoad {
     fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure> {
         self.run(duration)
@@ -168,6 +210,24 @@ fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
     let socket = socket_to(args.addr).offload(!args.no_offload);
     let integrity = if args.integrity { Integrity::Always } else { Integrity::Auto };
     let config = EndpointConfig::new().queue_limit(args.outstanding()).integrity(integrity);
+    if let Some(workers) = args.tokio {
+        if args.workload != Workload::W4 {
+            return Err(Failure::new("`--tokio` needs `--workload w4`"));
+        }
+        let setup = SharedSetup {
+            workers: workers as usize,
+            tasks: args.outstanding(),
+            sessions: args.conns.map_or(args.outstanding().div_ceil(8), |conns| conns as usize),
+            idle: match args.idle {
+                Idle::Spin => IdlePolicy::Spin,
+                Idle::SpinThenSleep => IdlePolicy::default(),
+                Idle::Yield => IdlePolicy::YieldThenSleep { spin: IdlePolicy::DEFAULT_SPIN },
+                Idle::Sleep => IdlePolicy::Sleep,
+            },
+        };
+        let load = SharedLoad::connect(args.addr, &socket, config, &setup)?;
+        return Ok(Box::new(load));
+    }
     if args.workload == Workload::W4 {
         let load =
             GetLoad::connect(args.addr, &socket, config, args.sessions(), args.outstanding())?;
@@ -210,7 +270,11 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
             Workload::W3 => "w3",
             Workload::W4 => "w4",
         },
-        stack: if args.no_offload { "erpc-no-offload" } else { "erpc" },
+        stack: match (args.tokio, args.no_offload) {
+            (Some(_), _) => "erpc-shared",
+            (None, true) => "erpc-no-offload",
+            (None, false) => "erpc",
+        },
         outstanding: args.outstanding(),
         ops,
         ops_total: warmup + ops,

@@ -16,6 +16,7 @@ mod raw;
 mod report;
 mod server;
 mod service;
+mod shared;
 mod stream;
 mod tasks;
 mod typed;

@@ -93,6 +93,17 @@ impl Latencies {
         self.first = self.first.or(Some(nanos));
     }
 
+    /// Number of recorded values.
+    pub(crate) fn count(&self) -> u64 {
+        self.all.len()
+    }
+
+    /// Adds the values of `other`.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        // Both histograms have the same range, so no value is out of range.
+        self.all.add(&other.all).unwrap_or(());
+    }
+
     /// The latency that was recorded first, in microseconds.
     pub(crate) fn first_micros(&self) -> Option<f64> {
         self.first.map(|nanos| nanos as f64 / 1e3)

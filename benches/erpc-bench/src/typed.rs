@@ -21,7 +21,7 @@ pub(crate) struct GetLoad {
 
 /// State that the callbacks share.
 struct CallbackState {
-    clients: Vec<proto::BenchClient>,
+    clients: Vec<proto::LocalBenchClient>,
     end: Cell<Instant>,
     is_running: Cell<bool>,
     under_way: Cell<usize>,
@@ -45,7 +45,7 @@ impl GetLoad {
     ) -> Result<Self, Failure> {
         let endpoint = Endpoint::udp_with(socket, config).map_err(Failure::of("no endpoint"))?;
         endpoint.set_idle_policy(IdlePolicy::Spin);
-        let clients = (0..sessions).map(|_| proto::BenchClient::connect(&endpoint, server));
+        let clients = (0..sessions).map(|_| proto::LocalBenchClient::connect(&endpoint, server));
         let shared = CallbackState {
             clients: clients.collect::<Result<_, _>>().map_err(Failure::of("cannot connect"))?,
             end: Cell::new(Instant::now()),

@@ -1,6 +1,10 @@
-//! The client's half: constructors, and one or two functions per method.
+//! The client's half: the two clients of a service, each with constructors and the functions of the
+//! methods.
+//!
+//! The shared client belongs to no thread. The local client belongs to an endpoint and so to a
+//! thread. Both have the same functions, with the types of their channels.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use prost_build::Method;
 use quote::quote;
 
@@ -9,35 +13,64 @@ use super::docs::docs;
 use super::names::{ClientNames, method_const, plain};
 use crate::schema::Shape;
 
+/// Which of the two clients of a service.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClientKind {
+    Shared,
+    Local,
+}
+
 impl Scope<'_> {
-    pub(super) fn client(&self) -> TokenStream {
+    pub(super) fn clients(&self) -> TokenStream {
+        let (shared, local) = (self.client(ClientKind::Shared), self.client(ClientKind::Local));
+        quote!(#shared #local)
+    }
+
+    fn client(&self, kind: ClientKind) -> TokenStream {
         let erpc = self.erpc();
-        let name = self.client_ident();
-        let text = format!("Calls `{}`.", self.full_name());
-        let docs = docs(&[
-            &text,
-            "",
-            "A call is sent immediately and returns a future; the function whose name ends with `_with` \
-             takes a callback instead.",
-            "",
-            "A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or \
-             from tasks of tokio with a `tokio::Remote`.",
-        ]);
+        let name = self.client_ident(kind);
+        let channel = self.channel(kind);
+        let local = self.client_ident(ClientKind::Local);
+        let first = match kind {
+            ClientKind::Shared => {
+                format!("Calls `{}` from any thread and any async runtime.", self.full_name())
+            }
+            ClientKind::Local => {
+                format!("Calls `{}` from the thread of an endpoint.", self.full_name())
+            }
+        };
+        let second = match kind {
+            ClientKind::Shared => format!(
+                "A call is sent immediately and returns a future, which any runtime can await. \
+                 Endpoints on threads of their own make the calls. [`{local}`] makes them on its own \
+                 thread, and is faster."
+            ),
+            ClientKind::Local => String::from(
+                "A call is sent in the endpoint's next turn and returns a future; the function whose \
+                 name ends with `_with` takes a callback instead.",
+            ),
+        };
+        let docs = docs(&[&first, "", &second]);
         let attributes = self.generator.clients.of(&self.full_name());
-        let constructors = self.constructors();
-        let traits = self.client_traits();
+        let connect = match kind {
+            ClientKind::Shared => self.connect_shared(&name),
+            ClientKind::Local => self.connect_local(&name),
+        };
+        let constructors = self.constructors(&channel);
+        let traits = self.client_traits(&name);
         let calls = self
             .service
             .methods
             .iter()
             .zip(&self.names.client)
-            .map(|(method, names)| self.call(method, names));
+            .map(|(method, names)| self.call(kind, method, names));
         quote! {
             #docs
             #attributes
             pub struct #name<T: #erpc::Transport = #erpc::Udp> {
-                channel: #erpc::Channel<T>,
+                channel: #channel,
             }
+            #connect
             impl<T: #erpc::Transport> #name<T> {
                 #constructors
                 #(#calls)*
@@ -46,10 +79,39 @@ impl Scope<'_> {
         }
     }
 
-    fn constructors(&self) -> TokenStream {
+    /// The type of a client's channel.
+    fn channel(&self, kind: ClientKind) -> TokenStream {
+        let erpc = self.erpc();
+        match kind {
+            ClientKind::Shared => quote!(#erpc::SharedChannel<T>),
+            ClientKind::Local => quote!(#erpc::Channel<T>),
+        }
+    }
+
+    fn connect_shared(&self, name: &Ident) -> TokenStream {
         let (erpc, result) = (self.erpc(), self.result());
-        let into = self.prelude("Into", &quote!(::std::convert));
-        let connect_docs = docs(&[
+        let docs = docs(&[
+            "Connects to `server`, a name or an address with a port, such as `\"10.0.0.7:31850\"`. Calls \
+             are spread over all addresses of the name.",
+            "",
+            "# Errors",
+            "If the name cannot be resolved, or no server answers there.",
+        ]);
+        quote! {
+            impl #name {
+                #docs
+                pub async fn connect(
+                    server: impl ::std::fmt::Display,
+                ) -> #result<Self, #erpc::ConnectFailed> {
+                    #erpc::SharedChannel::connect(server).await.map(Self::new)
+                }
+            }
+        }
+    }
+
+    fn connect_local(&self, name: &Ident) -> TokenStream {
+        let (erpc, result) = (self.erpc(), self.result());
+        let docs = docs(&[
             "Connects to `server`, an address such as `\"10.0.0.7:31850\"`. Runs `endpoint` until the server \
              answers.",
             "",
@@ -60,27 +122,34 @@ impl Scope<'_> {
             "Within a handler or callback, because the endpoint runs already. In handlers, callbacks and code \
              that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.",
         ]);
-        let new_docs = docs(&[
-            "A client on a channel or a session. Several clients can share one channel or session.",
-        ]);
+        quote! {
+            impl<T: #erpc::Transport> #name<T> {
+                #docs
+                pub fn connect(
+                    endpoint: &#erpc::Endpoint<T>,
+                    server: impl #erpc::Target<T::Route>,
+                ) -> #result<Self, #erpc::ConnectFailed> {
+                    #erpc::Channel::connect(endpoint, server).map(Self::new)
+                }
+            }
+        }
+    }
+
+    fn constructors(&self, channel: &TokenStream) -> TokenStream {
+        let erpc = self.erpc();
+        let into = self.prelude("Into", &quote!(::std::convert));
+        let new_docs = docs(&["A client on a channel. Several clients can share one channel."]);
         let channel_docs = docs(&["The channel that the calls use."]);
         let with_docs = docs(&["A client on the same channel whose calls have these options."]);
         quote! {
-            #connect_docs
-            pub fn connect(
-                endpoint: &#erpc::Endpoint<T>,
-                server: impl #erpc::Target<T::Route>,
-            ) -> #result<Self, #erpc::ConnectFailed> {
-                #erpc::Channel::connect(endpoint, server).map(Self::new)
-            }
             #new_docs
             #[must_use]
-            pub fn new(channel: impl #into<#erpc::Channel<T>>) -> Self {
+            pub fn new(channel: impl #into<#channel>) -> Self {
                 Self { channel: channel.into() }
             }
             #channel_docs
             #[must_use]
-            pub fn channel(&self) -> &#erpc::Channel<T> {
+            pub fn channel(&self) -> &#channel {
                 &self.channel
             }
             #with_docs
@@ -93,9 +162,8 @@ impl Scope<'_> {
 
     /// `Clone` and `Debug` are written out, because a derive would require the same traits of the
     /// transport `T`.
-    fn client_traits(&self) -> TokenStream {
+    fn client_traits(&self, name: &Ident) -> TokenStream {
         let erpc = self.erpc();
-        let name = self.client_ident();
         let text = name.to_string();
         quote! {
             impl<T: #erpc::Transport> ::std::clone::Clone for #name<T> {
@@ -112,7 +180,7 @@ impl Scope<'_> {
     }
 
     /// The functions for one method.
-    fn call(&self, method: &Method, names: &ClientNames) -> TokenStream {
+    fn call(&self, kind: ClientKind, method: &Method, names: &ClientNames) -> TokenStream {
         let erpc = self.erpc();
         let call = &names.call;
         let method_const = method_const(method);
@@ -120,30 +188,41 @@ impl Scope<'_> {
         let docs = self.method_docs(method, "Calls", &[]);
         let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));
         let argument = quote!(request: impl ::std::borrow::Borrow<#request>);
-        let incoming = quote!(#erpc::Incoming<#response>);
+        let types = match kind {
+            ClientKind::Shared => CallTypes {
+                incoming: quote!(#erpc::SharedIncoming<#response>),
+                outgoing: quote!(#erpc::SharedOutgoing<#request>),
+                upload: quote!(#erpc::SharedUpload<#request, #response>),
+                call: quote!(#erpc::SharedCall<#response, T>),
+            },
+            ClientKind::Local => CallTypes {
+                incoming: quote!(#erpc::Incoming<#response>),
+                outgoing: quote!(#erpc::Outgoing<#request>),
+                upload: quote!(#erpc::Upload<#request, #response>),
+                call: quote!(#erpc::Call<#response, T>),
+            },
+        };
+        let CallTypes { incoming, outgoing, upload, call: future } = types;
         let (argument, output, body) = match self.plan(method).shape {
-            Shape::Dispatch | Shape::Worker | Shape::Async => (
-                Some(argument),
-                quote!(#erpc::Call<#response, T>),
-                quote!(call(&methods::#method_const, request.borrow())),
-            ),
+            Shape::Dispatch | Shape::Worker | Shape::Async => {
+                (Some(argument), future, quote!(call(&methods::#method_const, request.borrow())))
+            }
             Shape::ServerStreaming => (
                 Some(argument),
                 incoming,
                 quote!(server_streaming(&methods::#method_const, request.borrow())),
             ),
-            Shape::ClientStreaming => (
-                None,
-                quote!(#erpc::Upload<#request, #response>),
-                quote!(client_streaming(&methods::#method_const)),
-            ),
+            Shape::ClientStreaming => {
+                (None, upload, quote!(client_streaming(&methods::#method_const)))
+            }
             Shape::Bidirectional => (
                 None,
-                quote!((#erpc::Outgoing<#request>, #incoming)),
+                quote!((#outgoing, #incoming)),
                 quote!(bidi_streaming(&methods::#method_const)),
             ),
         };
-        let with = names.call_with.as_ref().map(|name| self.call_with(method, call, name));
+        let with = names.call_with.as_ref().filter(|_| kind == ClientKind::Local);
+        let with = with.map(|name| self.call_with(method, call, name));
         // A bidirectional call returns a tuple. The types that other calls return are `#[must_use]`
         // themselves.
         let must_use =
@@ -187,4 +266,12 @@ impl Scope<'_> {
             }
         }
     }
+}
+
+/// The types that a client's functions return.
+struct CallTypes {
+    incoming: TokenStream,
+    outgoing: TokenStream,
+    upload: TokenStream,
+    call: TokenStream,
 }

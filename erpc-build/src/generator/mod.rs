@@ -24,6 +24,7 @@ use crate::check::{full_name, service_module};
 use crate::layout::Layout;
 use crate::schema::{MethodPlan, Schema};
 use crate::types::{Types, escaped};
+use client::ClientKind;
 use docs::{docs, docs_or};
 use names::{Names, ident};
 
@@ -113,7 +114,7 @@ impl Scope<'_> {
         let name = self.name_const();
         let methods = self.methods();
         let server = parts.server.then(|| self.server());
-        let client = parts.client.then(|| self.client());
+        let client = parts.client.then(|| self.clients());
         let reexports = self.reexports();
         let reexport = match &reexports[..] {
             [] => quote!(),
@@ -132,11 +133,16 @@ impl Scope<'_> {
         }
     }
 
-    /// The trait and the client, as far as the package's module can re-export them: no message,
+    /// The trait and the clients, as far as the package's module can re-export them: no message,
     /// enum or view of the package may have the same name.
     fn reexports(&self) -> Vec<Ident> {
         let parts = self.generator.parts;
-        let wanted = [(parts.server, self.trait_ident()), (parts.client, self.client_ident())];
+        let client = |kind| (parts.client, self.client_ident(kind));
+        let wanted = [
+            (parts.server, self.trait_ident()),
+            client(ClientKind::Shared),
+            client(ClientKind::Local),
+        ];
         wanted
             .into_iter()
             .filter(|(part, name)| *part && !self.is_taken(name))
@@ -173,8 +179,12 @@ impl Scope<'_> {
         ident(&self.service.name)
     }
 
-    fn client_ident(&self) -> Ident {
-        format_ident!("{}Client", self.service.proto_name.to_upper_camel_case())
+    fn client_ident(&self, kind: ClientKind) -> Ident {
+        let name = self.service.proto_name.to_upper_camel_case();
+        match kind {
+            ClientKind::Shared => format_ident!("{name}Client"),
+            ClientKind::Local => format_ident!("Local{name}Client"),
+        }
     }
 
     fn is_taken(&self, name: &Ident) -> bool {

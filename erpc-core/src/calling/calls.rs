@@ -9,6 +9,7 @@
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use std::task::Waker;
 
 use super::callback::Callbacks;
 use super::link::{Link, LinkPhase};
@@ -36,6 +37,8 @@ pub(crate) struct Calls<T: Transport> {
     /// The state of each session that this endpoint opened, shared with the session's handles.
     pub(super) links: RefCell<HashMap<SessionId, Rc<Link<T::Route>>>>,
     streams: StreamCalls<T>,
+    /// The tasks of other threads to wake at the end of the turn.
+    pub(super) posted_wakers: RefCell<Vec<Waker>>,
 }
 
 /// A call with a callback, whose last attempt failed before anything of it was sent.
@@ -55,6 +58,7 @@ impl<T: Transport> Calls<T> {
             failures: RefCell::default(),
             links: RefCell::default(),
             streams: StreamCalls::default(),
+            posted_wakers: RefCell::default(),
         }
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod options;
 mod outcomes;
 pub(crate) mod plan;
 mod planned;
+pub(crate) mod posted;
 pub(crate) mod response;
 pub(crate) mod retry;
 pub(crate) mod streams;

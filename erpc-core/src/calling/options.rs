@@ -190,8 +190,23 @@ pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
 ) -> Result<PreparedCall, RejectReason> {
     let within = CallOptions::time_limit(options, method);
     let deadline = within.map_or(Instant::NEVER, |within| now() + within);
+    let alloc = |len| pool.alloc(len).map_err(RejectReason::NoMemory);
+    let (request, flags) = encode(method, message, options, within.is_some(), alloc)?;
+    Ok(PreparedCall { head: CallHead { method: method.id(), flags, deadline }, request })
+}
+
+/// Encodes a request of `method` into a buffer that `alloc` returns for a number of bytes. The
+/// request has room for a time limit if it is `limited`.
+#[inline]
+pub(crate) fn encode<Req, Resp, C: Codec<Req>, D>(
+    method: &Method<Req, Resp, C, D>,
+    message: &Req,
+    options: Option<&CallOptions>,
+    limited: bool,
+    alloc: impl FnOnce(usize) -> Result<MsgBuf, RejectReason>,
+) -> Result<(MsgBuf, CallFlags), RejectReason> {
     let entries = CallOptions::entries(options);
-    let extended = within.is_some() || !entries.is_empty();
+    let extended = limited || !entries.is_empty();
     let len = C::encoded_len(message);
     let limit = method.request_limit() as usize;
     if len > limit {
@@ -199,7 +214,7 @@ pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
     }
     let request = if extended {
         let head = EXTENSION_HEAD + entries.len();
-        let mut request = pool.alloc(head + len).map_err(RejectReason::NoMemory)?;
+        let mut request = alloc(head + len)?;
         request.resize(head + len);
         let mut rest = request.as_mut_slice();
         put_extension(0, entries, &mut rest);
@@ -210,10 +225,9 @@ pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
         request.resize(head + len - unwritten);
         request
     } else {
-        let mut request = pool.alloc(len.max(REPLY_ROOM)).map_err(RejectReason::NoMemory)?;
+        let mut request = alloc(len.max(REPLY_ROOM))?;
         encode_sized::<C, Req>(message, len, &mut request);
         request
     };
-    let flags = CallFlags::new(extended, options);
-    Ok(PreparedCall { head: CallHead { method: method.id(), flags, deadline }, request })
+    Ok((request, CallFlags::new(extended, options)))
 }

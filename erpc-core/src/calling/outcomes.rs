@@ -1,16 +1,29 @@
 //! Delivers the outcome of a call to its future or callback.
 
 use std::cell::RefMut;
+use std::task::Waker;
 
 use super::callback::Callback;
 use super::calls::{Calls, FailedCall};
+use super::posted::PostedOutcome;
 use super::response::{KeptReply, message};
-use super::table::{CallOutcome, CallTable};
+use super::table::{CallEntry, CallOutcome, CallTable};
 use crate::buf::{MsgBuf, NoMemory};
 use crate::event_loop::Context;
 use crate::executor::scheduler::Lifecycle;
 use crate::protocol::{Body, CallError, Cause, Reply};
 use crate::transport::Transport;
+
+/// The outcome of a cancelled call, which is dropped.
+const UNWANTED: CallError = CallError::NotExecuted(Cause::Cancelled);
+
+/// The outcome for a future on another thread.
+fn posted_reply(bytes: Result<MsgBuf, NoMemory>, extended: bool) -> PostedOutcome {
+    match bytes {
+        Ok(bytes) => Ok(KeptReply { bytes, extended }),
+        Err(_) => Err(CallError::ResponseLost(Cause::NoMemory)),
+    }
+}
 
 /// The outcome that is stored until its future takes it.
 #[inline(always)]
@@ -36,16 +49,31 @@ impl<T: Transport> Calls<T> {
             drop(calls);
             return ended.wake(self.scheduler().executor());
         }
-        let callback = calls.take_callback(key);
-        if callback.is_none() {
-            Self::drop_unwanted(calls, key);
-        } else {
-            drop(calls);
-        }
+        let Some((callback, _plan)) = calls.take_callback(key) else {
+            return self.plain_reply_elsewhere(calls, key, bytes, request);
+        };
+        drop(calls);
         self.pool().recycle(request);
-        if let Some((callback, _plan)) = callback {
-            self.run_callback(callback, |callback| callback.reply(bytes));
-        }
+        self.run_callback(callback, |callback| callback.reply(bytes));
+    }
+
+    /// Handles a plain reply to a call of another thread or to a cancelled call.
+    #[inline(never)]
+    fn plain_reply_elsewhere(
+        &self,
+        calls: RefMut<'_, CallTable<T::Route>>,
+        key: usize,
+        bytes: &[u8],
+        request: MsgBuf,
+    ) {
+        self.end_elsewhere(calls, key, |posted| {
+            if posted {
+                let copy = self.pool().copy_into(request, bytes);
+                return posted_reply(copy, false);
+            }
+            self.pool().recycle(request);
+            Err(UNWANTED)
+        });
     }
 
     /// Handles a reply, or the failure of a call that the protocol had accepted.
@@ -78,22 +106,46 @@ impl<T: Transport> Calls<T> {
             drop(calls);
             return ended.wake(self.scheduler().executor());
         }
-        let callback = calls.take_callback(key);
-        if callback.is_none() {
-            Self::drop_unwanted(calls, key);
-        } else {
-            drop(calls);
-        }
+        let Some((callback, _plan)) = calls.take_callback(key) else {
+            return self.reply_elsewhere(cx, calls, key, Reply { body, extended }, request);
+        };
+        drop(calls);
         self.pool().recycle(request);
-        if let Some((callback, _plan)) = callback {
-            match message(body.as_slice(), extended) {
-                Ok(bytes) => self.run_callback(callback, |callback| callback.reply(bytes)),
-                Err(error) => self.run_callback(callback, |callback| callback.fail(error)),
-            }
+        match message(body.as_slice(), extended) {
+            Ok(bytes) => self.run_callback(callback, |callback| callback.reply(bytes)),
+            Err(error) => self.run_callback(callback, |callback| callback.fail(error)),
         }
         if let Body::Message(message) = body {
             cx.recycle(message);
         }
+    }
+
+    /// Handles a reply to a call of another thread or to a cancelled call.
+    fn reply_elsewhere(
+        &self,
+        cx: &mut Context<'_, T>,
+        calls: RefMut<'_, CallTable<T::Route>>,
+        key: usize,
+        Reply { body, extended }: Reply<'_>,
+        request: MsgBuf,
+    ) {
+        self.end_elsewhere(calls, key, |posted| {
+            let bytes = match body {
+                Body::Packet(bytes) if posted => self.pool().copy_into(request, bytes),
+                Body::Message(message) if posted => {
+                    self.pool().recycle(request);
+                    Ok(message)
+                }
+                body => {
+                    self.pool().recycle(request);
+                    if let Body::Message(message) = body {
+                        cx.recycle(message);
+                    }
+                    return Err(UNWANTED);
+                }
+            };
+            posted_reply(bytes, extended)
+        });
     }
 
     /// Retries a call that failed after the protocol had accepted it, or ends it.
@@ -149,16 +201,50 @@ impl<T: Transport> Calls<T> {
                 drop(calls);
                 self.run_callback(callback, |callback| callback.fail(error));
             }
-            None => Self::drop_unwanted(calls, key),
+            None => self.end_elsewhere(calls, key, |_| Err(error)),
         }
     }
 
-    /// Drops the outcome of a cancelled call.
-    #[cold]
-    fn drop_unwanted(mut calls: RefMut<'_, CallTable<T::Route>>, key: usize) {
+    /// Ends a call that neither a future nor a callback of this endpoint waits for: a call of
+    /// another thread, which gets the outcome, or a cancelled call. `outcome` is called with true
+    /// for the former.
+    fn end_elsewhere(
+        &self,
+        mut calls: RefMut<'_, CallTable<T::Route>>,
+        key: usize,
+        outcome: impl FnOnce(bool) -> PostedOutcome,
+    ) {
         let ended = calls.remove(key);
         drop(calls);
         debug_assert!(ended.is_some(), "call {key} ended twice");
+        match ended {
+            Some(CallEntry { outcome: CallOutcome::Posted(call), .. }) => {
+                if let Some(waker) = call.end(outcome(true)) {
+                    self.posted_wakers.borrow_mut().push(waker);
+                }
+            }
+            _ => drop(outcome(false)),
+        }
+    }
+
+    /// Wakes the tasks of other threads whose calls have ended since the last call of this function:
+    /// once per turn, so that a runtime that sleeps is woken once for all of them.
+    #[inline]
+    pub(crate) fn wake_posted(&self) {
+        if !self.posted_wakers.borrow().is_empty() {
+            self.wake_posted_now();
+        }
+    }
+
+    #[inline(never)]
+    fn wake_posted_now(&self) {
+        // A waker is foreign code, so the list is not borrowed while it runs.
+        let mut wakers = self.posted_wakers.take();
+        wakers.drain(..).for_each(Waker::wake);
+        let mut list = self.posted_wakers.borrow_mut();
+        if list.is_empty() {
+            *list = wakers;
+        }
     }
 
     /// Runs the callbacks of the calls that are in `failures` now. Calls that the callbacks add

@@ -3,10 +3,12 @@
 //! The queue holds only the key of a call: the call itself is in the endpoint's table.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::calls::Calls;
 use super::link::{Link, LinkPhase};
 use super::options::{CallHead, PreparedCall};
+use super::posted::PostedCall;
 use super::table::{CallEntry, CallOutcome};
 use crate::buf::MsgBuf;
 use crate::event_loop::Context;
@@ -74,6 +76,15 @@ impl<T: Transport> Calls<T> {
                 self.submit(Submission::Cancel(key));
             }
             drop(outcome);
+        }
+    }
+
+    /// Cancels a call of another thread, if it is still in progress.
+    pub(crate) fn cancel_posted(&self, call: &Arc<PostedCall>) {
+        if let Some(key) = call.key()
+            && self.table().is_posted(key, call)
+        {
+            self.cancel(key);
         }
     }
 

@@ -10,11 +10,13 @@
 //! the outcome.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::callback::Callback;
 use super::link::Link;
 use super::options::{CallHead, PreparedCall};
 use super::plan::CallPlan;
+use super::posted::{PostedCall, PostedCaller};
 use super::response::KeptReply;
 use crate::buf::MsgBuf;
 use crate::executor::tasks::{Executor, WakeSlot};
@@ -40,6 +42,8 @@ pub(crate) enum CallOutcome {
     Awaited(WakeSlot),
     /// A callback gets the outcome; `None` only while the entry is being removed.
     Callback(Option<Box<dyn Callback>>),
+    /// A future on another thread gets the outcome.
+    Posted(PostedCaller),
     /// The call was cancelled. Its outcome is dropped.
     Cancelled,
     /// The reply, until the future takes it; `None` only while the entry is being removed.
@@ -244,6 +248,15 @@ impl<R> CallTable<R> {
             Some(CallEntry { outcome: CallOutcome::Failed(error), .. }) => Ok(*error),
             _ => unreachable!("a future's call is awaited, done or failed"),
         }
+    }
+
+    /// Whether this entry is the one of `call`. A key may have been reused.
+    pub(super) fn is_posted(&self, key: usize, call: &Arc<PostedCall>) -> bool {
+        matches!(
+            self.look(key),
+            Some(CallEntry { outcome: CallOutcome::Posted(caller), .. })
+                if caller.call().is_some_and(|posted| Arc::ptr_eq(posted, call))
+        )
     }
 
     /// Removes every remaining callback, to be dropped when the table is no longer borrowed.

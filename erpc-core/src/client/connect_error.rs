@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use super::shared::ClientThreadsError;
 use crate::debug_text::debug_is_display;
 use crate::protocol::{Cause, ConnectError};
 use crate::status::Status;
@@ -23,6 +24,8 @@ pub enum ConnectFailure {
     NoAddress,
     /// The handshake failed.
     Handshake(ConnectError),
+    /// The threads that make the calls of a shared channel could not be started.
+    Threads(ClientThreadsError),
     /// The session ended before it was open.
     Ended(Cause),
 }
@@ -73,6 +76,7 @@ impl fmt::Display for ConnectFailed {
                 write!(f, "the server's name{} has no address", Named(address))
             }
             ConnectFailure::Handshake(error) => write!(f, "cannot connect to {address}: {error}"),
+            ConnectFailure::Threads(error) => write!(f, "cannot connect to {address}: {error}"),
             ConnectFailure::Ended(cause) => write!(f, "cannot connect to {address}: {cause}"),
         }
     }
@@ -122,6 +126,7 @@ impl std::error::Error for ConnectFailed {
             ConnectFailure::Resolve(error) => Some(error),
             ConnectFailure::NoAddress => None,
             ConnectFailure::Handshake(error) => Some(error),
+            ConnectFailure::Threads(error) => Some(error),
             ConnectFailure::Ended(cause) => Some(cause),
         }
     }

@@ -8,6 +8,7 @@ mod connect;
 mod connect_error;
 mod link_guard;
 mod session;
+mod shared;
 mod stream;
 mod target;
 
@@ -16,4 +17,8 @@ pub use channel::{BackendStats, Balance, Channel, ChannelBuilder, ChannelStats, 
 pub use connect::Connect;
 pub use connect_error::{ConnectFailed, ConnectFailure};
 pub use session::{Disconnect, Session};
+pub use shared::{
+    ClientThreads, ClientThreadsBuilder, ClientThreadsError, SharedCall, SharedCallWithMetadata,
+    SharedChannel, SharedChannelBuilder, SharedIncoming, SharedOutgoing, SharedUpload,
+};
 pub use target::Target;

@@ -61,6 +61,7 @@ impl<T: Transport> EndpointParts<T> {
         // A callback that answers every failure with another call has been called twice by now. It
         // is dropped here, or it would keep the endpoint alive through its session.
         self.calls().drop_callbacks();
+        self.calls().wake_posted();
         1
     }
 

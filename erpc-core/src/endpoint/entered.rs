@@ -22,6 +22,11 @@ pub(crate) fn current() -> Option<Rc<dyn AnyEndpoint>> {
     ENTERED.with_borrow(|entered| entered.last().cloned())
 }
 
+/// Whether this thread runs the loop of an endpoint.
+pub(crate) fn runs_here() -> bool {
+    ENTERED.with_borrow(|entered| !entered.is_empty())
+}
+
 /// While this value exists, this thread runs the loop of an endpoint. Dropping the value removes
 /// the endpoint from the list.
 pub(crate) struct EnteredEndpoint {

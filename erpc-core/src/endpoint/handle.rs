@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::open::Endpoint;
 use crate::debug_text::debug_is_display;
-use crate::event_loop::mailbox::{MAILBOX_LIMIT, Mailbox, PushError};
+use crate::event_loop::mailbox::{Job, MAILBOX_LIMIT, Mailbox, PushError};
 use crate::serving::worker;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
@@ -44,22 +44,33 @@ impl<T: Transport> Handle<T> {
         &self,
         job: impl FnOnce(&Endpoint<T>) + Send + 'static,
     ) -> Result<(), SubmitError> {
-        let job = move || {
-            // Jobs run within the endpoint's own loop, so `current` finds it.
-            if let Some(endpoint) = Endpoint::current() {
-                job(&endpoint);
-            }
-        };
-        self.mailbox.submit(Box::new(job)).map_err(|refused| match refused {
+        self.mailbox.submit(boxed(job), MAILBOX_LIMIT).map_err(|refused| match refused {
             PushError::Full => SubmitError::Full,
             PushError::Closed => SubmitError::Gone,
         })
+    }
+
+    /// Like [`Handle::submit`], however many jobs are queued, for callers that bound their own jobs.
+    /// Drops the job if the endpoint is gone.
+    pub(crate) fn submit_always(&self, job: impl FnOnce(&Endpoint<T>) + Send + 'static) {
+        // A refused job is dropped, which tells its owner.
+        self.mailbox.submit(boxed(job), usize::MAX).unwrap_or(());
     }
 
     /// Wakes the endpoint if it sleeps, so that [`Endpoint::run_until`] checks its condition again.
     pub fn wake(&self) {
         self.mailbox.bell().nudge();
     }
+}
+
+/// The closure that runs `job` within the loop of its endpoint.
+fn boxed<T: Transport>(job: impl FnOnce(&Endpoint<T>) + Send + 'static) -> Job {
+    Box::new(move || {
+        // Jobs run within the endpoint's own loop, so `current` finds it.
+        if let Some(endpoint) = Endpoint::current() {
+            job(&endpoint);
+        }
+    })
 }
 
 impl<T: Transport> Clone for Handle<T> {

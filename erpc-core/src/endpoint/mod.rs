@@ -3,11 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod ending;
-mod entered;
+pub(crate) mod entered;
 pub(crate) mod handle;
 mod here;
 pub(crate) mod open;
 pub(crate) mod parts;
+pub(crate) mod pin;
 mod run;
 #[cfg(all(test, loom))]
 mod schedules;

@@ -111,6 +111,7 @@ impl<T: Transport> Endpoint<T> {
     fn turn_containing_panics(&self) -> usize {
         let parts = &*self.owner.parts;
         let work = parts.turn() + parts.run_jobs();
+        parts.calls().wake_posted();
         let turns = parts.scheduler().executor().standstill().count_turn();
         self.owner.watch.look(parts, turns);
         work
@@ -137,7 +138,7 @@ impl<T: Transport> Endpoint<T> {
         if idler.should_sleep(|| self.now()) {
             self.owner.parts.sleep(limit);
         } else {
-            std::hint::spin_loop();
+            idler.pause();
         }
     }
 

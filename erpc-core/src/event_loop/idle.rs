@@ -1,5 +1,6 @@
 //! What an endpoint does while it has no work.
 
+use std::thread::yield_now;
 use std::time::Duration;
 
 use crate::time::Instant;
@@ -16,6 +17,13 @@ pub enum IdlePolicy {
     Spin,
     /// Spins, and sleeps after a period of `spin` without work.
     SpinThenSleep {
+        /// How long to spin.
+        spin: Duration,
+    },
+    /// Like [`IdlePolicy::SpinThenSleep`], but gives its core to other threads between turns, if any
+    /// is ready to run. For loops that share their cores with busy threads, such as those of an
+    /// async runtime. A turn then costs a system call more while the loop has no work.
+    YieldThenSleep {
         /// How long to spin.
         spin: Duration,
     },
@@ -58,13 +66,22 @@ impl Idler {
         self.quiet_since = None;
     }
 
+    /// Passes the time between two turns without work.
+    #[inline]
+    pub(crate) fn pause(&self) {
+        match self.policy {
+            IdlePolicy::YieldThenSleep { .. } => yield_now(),
+            _ => std::hint::spin_loop(),
+        }
+    }
+
     /// Called after a turn without work. Returns whether to sleep now.
     #[inline]
     pub(crate) fn should_sleep(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let spin = match self.policy {
             IdlePolicy::Spin => return false,
             IdlePolicy::Sleep => return true,
-            IdlePolicy::SpinThenSleep { spin } => spin,
+            IdlePolicy::SpinThenSleep { spin } | IdlePolicy::YieldThenSleep { spin } => spin,
         };
         self.quiet_turns += 1;
         if self.quiet_turns % TURNS_PER_CLOCK != 1 {

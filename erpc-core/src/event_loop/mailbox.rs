@@ -108,9 +108,9 @@ impl Mailbox {
         &self.bell
     }
 
-    /// Queues a closure and rings the bell.
-    pub(crate) fn submit(&self, job: Job) -> Result<(), PushError> {
-        self.jobs.push(job, MAILBOX_LIMIT)?;
+    /// Queues a closure, unless `limit` closures are queued, and rings the bell.
+    pub(crate) fn submit(&self, job: Job, limit: usize) -> Result<(), PushError> {
+        self.jobs.push(job, limit)?;
         self.bell.ring(Bell::JOBS);
         Ok(())
     }

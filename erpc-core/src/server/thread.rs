@@ -1,16 +1,14 @@
 //! The threads of a server, each with an event loop.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::thread::{CpuSet, sched_setaffinity};
-
 use super::error::ServeError;
 use super::nexus::Seat;
 use crate::endpoint::handle::Handle;
+use crate::endpoint::pin::pin_thread;
 use crate::event_loop::idle::IdlePolicy;
 use crate::protocol::EndpointConfig;
 use crate::service::Routes;
@@ -95,7 +93,7 @@ impl LoopThread {
 /// The main function of an event loop's thread.
 fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
     if let Some(core) = setup.core {
-        pin(core)?;
+        pin_thread(core).map_err(|error| ServeError::Pin { core, error })?;
     }
     let endpoint = setup.seat.open(setup.config).map_err(ServeError::Config)?;
     endpoint.set_idle_policy(setup.idle);
@@ -124,14 +122,4 @@ fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
         setup.stop.set();
         ServeError::Panicked
     })
-}
-
-fn pin(core: usize) -> Result<(), ServeError> {
-    let refused = |error| ServeError::Pin { core, error };
-    if core >= CpuSet::MAX_CPU {
-        return Err(refused(io::ErrorKind::InvalidInput.into()));
-    }
-    let mut set = CpuSet::new();
-    set.set(core);
-    sched_setaffinity(None, &set).map_err(|errno| refused(errno.into()))
 }

@@ -45,6 +45,6 @@ pub use responder::Responder;
 pub use response::Response;
 pub use routes::{MethodCollision, RouteEntry, Routes, Service, SharedByThreads};
 pub(crate) use streaming::handler::{ServerStream, StreamMethod};
+pub(crate) use streaming::{BatchItems, Sink, Source};
 pub use streaming::{Incoming, Outgoing, Upload};
-pub(crate) use streaming::{Sink, Source};
 pub(crate) use task::{Arrival, CallTask, TaskMethod, TaskPort, Timer};

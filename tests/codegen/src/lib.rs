@@ -112,10 +112,10 @@ pub mod odd {
 ///
 /// ```compile_fail,E0277
 /// use erpc::{Request, Response, Status};
-/// use erpc_codegen_tests::hello::{Greeter, GreeterClient, GreetReply, GreetRequest};
+/// use erpc_codegen_tests::hello::{Greeter, LocalGreeterClient, GreetReply, GreetRequest};
 ///
 /// struct Proxy {
-///     backend: GreeterClient,
+///     backend: LocalGreeterClient,
 /// }
 ///
 /// impl Greeter for Proxy {

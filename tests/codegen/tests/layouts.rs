@@ -5,8 +5,8 @@ use erpc::zerocopy::little_endian::{F64, U64};
 use erpc::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use erpc::{Endpoint, Request, Response, Server, Status};
 use erpc_codegen_tests::layouts::{
-    Market, MarketClient, Name, Note, NoteView, Order, Party, Place, PlacePointView, Receipt, Side,
-    place::Point,
+    LocalMarketClient, Market, Name, Note, NoteView, Order, Party, Place, PlacePointView, Receipt,
+    Side, place::Point,
 };
 use erpc_codegen_tests::{odd, old, shared};
 use proptest::collection::vec;
@@ -180,7 +180,7 @@ impl Market for Stall {
 fn a_server_receives_and_answers_every_kind_of_message() {
     let server = Server::builder().add_service(Stall).workers(1).spawn("127.0.0.1:0").unwrap();
     let endpoint = Endpoint::udp().unwrap();
-    let market = MarketClient::connect(&endpoint, server.local_addr()).unwrap();
+    let market = LocalMarketClient::connect(&endpoint, server.local_addr()).unwrap();
     let receipt = endpoint.block_on(market.place(order())).unwrap();
     assert_eq!(receipt.number(), 0x0102_0304_0506_0708);
     assert_eq!(endpoint.block_on(market.describe(order())).unwrap().text, "somebody\0\0\0\0");

@@ -234,7 +234,7 @@ fn the_server_overrides_the_options_of_methods() {
     let server = Server::builder().add_service(Changed).intercept(Idempotent).workers(1);
     let server = server.spawn("127.0.0.1:0").unwrap();
     let endpoint = Endpoint::udp().unwrap();
-    let store = modes::StoreClient::connect(&endpoint, server.local_addr()).unwrap();
+    let store = modes::LocalStoreClient::connect(&endpoint, server.local_addr()).unwrap();
     let key = |key: &str| StoreKey { key: key.to_owned() };
     let code = |outcome: Result<StoreEntry, CallError>| outcome.map_err(|error| error.code());
 
@@ -310,7 +310,7 @@ fn a_service_can_have_any_name() {
     let names: Vec<_> = routes.entries().map(|entry| entry.full_name()).collect();
     assert_eq!(names, ["odd.type.match.S/T", "odd.type.match.Self/Self"]);
     // Only type-checked; the closure is never called.
-    let _calls = |client: odd::keywords::SendClient| {
+    let _calls = |client: odd::keywords::LocalSendClient| {
         drop(client.with_(odd::keywords::Option::default()));
         drop(client.channel_(odd::keywords::Option::default()));
         drop(client.self_(odd::keywords::Option::default()));
@@ -333,7 +333,7 @@ fn a_service_cannot_be_registered_twice() {
 fn a_client_has_a_function_for_each_method() {
     let request = || Box::<odd::names::Holder>::default();
     // Only type-checked; the closure is never called.
-    let _calls = |client: odd::names::ResultClient<Udp>| {
+    let _calls = |client: odd::names::LocalResultClient<Udp>| {
         drop(client.new_(*request()));
         drop(client.connect_(odd::names::holder::Inner::default()));
         drop(client.get(()));
@@ -344,6 +344,6 @@ fn a_client_has_a_function_for_each_method() {
         client.http_get2_with(*request(), |_| ());
     };
     let _other = |session: erpc::Session, options: erpc::CallOptions| {
-        client::GreeterClient::new(session).with(options).channel().clone()
+        client::LocalGreeterClient::new(session).with(options).channel().clone()
     };
 }

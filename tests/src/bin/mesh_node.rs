@@ -26,7 +26,7 @@ use erpc_test_tools::limit::{millis, secs};
 use erpc_test_tools::process::end_with_input;
 use erpc_tests::lab::{LabService, client, work};
 use erpc_tests::load::{Lengths, lengths_of};
-use erpc_tests::proto::LabClient;
+use erpc_tests::proto::LocalLabClient;
 
 /// Calls in flight per session: the window of 8 and two that wait.
 const OUTSTANDING: usize = 10;
@@ -146,7 +146,7 @@ fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
     let peers = orders.peers.get().expect("`run_until` waited for the peers");
     let connect = |peer| endpoint.connect(peer).unwrap_or_else(|error| panic!("{peer}: {error}"));
     let sessions: Vec<_> = peers.iter().copied().map(connect).collect();
-    let labs: Vec<_> = sessions.iter().cloned().map(LabClient::new).collect();
+    let labs: Vec<_> = sessions.iter().cloned().map(LocalLabClient::new).collect();
     let calls = Rc::new(Cell::new(0));
     let end = Instant::now() + time;
     let tasks = labs.iter().flat_map(|lab| std::iter::repeat_n(lab, OUTSTANDING)).map(|lab| {

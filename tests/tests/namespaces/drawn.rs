@@ -145,7 +145,7 @@ impl Drawn {
         let endpoint = Endpoint::new(transport, self.config()).expect("the configuration is valid");
         let session = endpoint.connect(SERVER).expect("the server answers");
         let (request, answer) = work(BEGIN, 0, 0);
-        let answered = endpoint.block_on(LabClient::new(session).work(request));
+        let answered = endpoint.block_on(LocalLabClient::new(session).work(request));
         assert_eq!(answered, Ok(answer));
 
         faults.set_plan(self.faults(false));

@@ -6,7 +6,7 @@ use erpc::transport::fault::Faulty;
 use erpc::{Endpoint, Udp};
 use erpc_test_tools::limit::{millis, secs};
 use erpc_tests::load::{self, Ending, Lengths, judge};
-use erpc_tests::proto::LabClient;
+use erpc_tests::proto::LocalLabClient;
 
 use crate::net::{SERVER, say};
 
@@ -25,7 +25,7 @@ pub(crate) fn round(
     endpoint: &Endpoint<Faulty<Udp>>,
     mut is_over: impl FnMut() -> bool,
 ) {
-    Load::start(load, || LabClient::new(endpoint.open(SERVER.into())));
+    Load::start(load, || LocalLabClient::new(endpoint.open(SERVER.into())));
     while !is_over() && !load.is_halted() {
         endpoint.run_for(millis(2));
     }

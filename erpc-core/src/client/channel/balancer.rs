@@ -27,10 +27,10 @@ pub(super) type StartResolving<T> = Box<dyn FnOnce(&Rc<Balancer<T>>)>;
 /// See [`ChannelBuilder`](crate::client::channel::ChannelBuilder).
 #[derive(Clone, Debug)]
 pub(crate) struct BalancerSettings {
-    pub(super) balance: Balance,
+    pub(in crate::client) balance: Balance,
     pub(crate) sessions: usize,
     pub(crate) backoff: Backoff,
-    pub(super) resolve_pause: Duration,
+    pub(in crate::client) resolve_pause: Duration,
     pub(crate) queue_limit: usize,
 }
 

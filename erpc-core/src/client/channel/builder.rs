@@ -37,6 +37,15 @@ impl<T: Transport> ChannelBuilder<T> {
         }
     }
 
+    /// A builder with these settings.
+    pub(in crate::client) fn with_settings(
+        endpoint: &Endpoint<T>,
+        resolver: impl Resolver<T::Route>,
+        settings: BalancerSettings,
+    ) -> Self {
+        Self { settings, ..Self::new(endpoint.parts(), resolver) }
+    }
+
     /// How calls are spread over the servers. Default: [`Balance::RoundRobin`].
     pub const fn balance(mut self, balance: Balance) -> Self {
         self.settings.balance = balance;

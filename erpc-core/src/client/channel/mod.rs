@@ -21,21 +21,25 @@ mod stale;
 
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 pub use self::backend::BackendStats;
 pub use self::balance::Balance;
 use self::balancer::Balancer;
+pub(super) use self::balancer::BalancerSettings;
 pub use self::builder::ChannelBuilder;
 pub use self::resolver::{Lookup, Resolver};
 use self::sessions::{ChannelSessions, OneSession};
 use super::call::Call;
 use super::connect_error::ConnectFailed;
 use super::session::Session;
-use crate::calling::options::{CallOptions, prepare};
+use crate::calling::options::{CallOptions, PreparedCall, prepare};
 use crate::calling::plan::PlanTerms;
+use crate::calling::posted::PostedCall;
 use crate::calling::table::CallOutcome;
+use crate::endpoint::parts::EndpointParts;
 use crate::executor::tasks::WakeSlot;
-use crate::protocol::CallError;
+use crate::protocol::{CallError, RejectReason};
 use crate::service::{Codec, Method};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
@@ -148,8 +152,21 @@ impl<T: Transport> Channel<T> {
         let options = self.options.as_deref();
         let now = || endpoint.scheduler().now();
         let call = prepare(method, request, options, &mut endpoint.pool(), now);
+        self.start_prepared(call, method.is_idempotent(), options, outcome)
+    }
+
+    /// Starts an encoded call, or queues it until there is a session. Returns its key.
+    #[inline]
+    pub(super) fn start_prepared(
+        &self,
+        call: Result<PreparedCall, RejectReason>,
+        idempotent: bool,
+        options: Option<&CallOptions>,
+        outcome: impl FnOnce() -> CallOutcome,
+    ) -> usize {
+        let endpoint = self.sessions.endpoint();
         let policy = options.and_then(CallOptions::policy);
-        let policy = policy.filter(|policy| policy.covers(method.is_idempotent()));
+        let policy = policy.filter(|policy| policy.covers(idempotent));
         if policy.is_none()
             && let Ok(link) = self.sessions.pick(None)
         {
@@ -158,14 +175,22 @@ impl<T: Transport> Channel<T> {
         match call {
             Err(reason) => endpoint.calls().refuse(CallError::Rejected(reason), outcome()),
             Ok(call) => {
-                let terms =
-                    PlanTerms { idempotent: method.is_idempotent(), policy: policy.cloned() };
+                let terms = PlanTerms { idempotent, policy: policy.cloned() };
                 let key =
                     endpoint.calls().start_planned(self.sessions.source(), call, terms, outcome());
                 endpoint.hand_over();
                 key
             }
         }
+    }
+
+    /// Cancels a call of another thread, if it is still in progress.
+    pub(super) fn cancel_posted(&self, call: &Arc<PostedCall>) {
+        self.sessions.endpoint().calls().cancel_posted(call);
+    }
+
+    pub(super) fn endpoint(&self) -> &Rc<EndpointParts<T>> {
+        self.sessions.endpoint()
     }
 
     pub(super) fn sessions(&self) -> &ChannelSessions<T> {

@@ -170,7 +170,7 @@ impl<T: Transport> ClientStream<T> {
 
     /// Puts the client's only item, and ends the client's items. If the item is too large or there
     /// is no memory for it, the stream fails. Does nothing if the stream has already ended.
-    pub(super) fn put_only(
+    pub(in crate::client) fn put_only(
         &self,
         len: usize,
         limit: usize,

@@ -12,6 +12,6 @@
 //! place that other calls need. Sessions come from a [`StreamPool`](pool::StreamPool) and return to
 //! it.
 
-mod caller;
-mod open;
+pub(super) mod caller;
+pub(super) mod open;
 pub(super) mod pool;

@@ -86,8 +86,12 @@ impl<T: Transport> Session<T> {
         method: &Method<Req, Resp, C, D>,
         options: Option<&CallOptions>,
     ) -> Rc<ClientStream<T>> {
+        self.open_stream(&StreamStart::new(method, options))
+    }
+
+    fn open_stream(&self, start: &StreamStart) -> Rc<ClientStream<T>> {
         let lease = self.streams().take(self.endpoint(), self.peer());
-        new(self.endpoint(), method, options, Some(lease))
+        start.stream(self.endpoint(), Some(lease))
     }
 }
 
@@ -129,17 +133,21 @@ impl<T: Transport> Channel<T> {
     }
 
     fn stream<Req, Resp, C, D>(&self, method: &Method<Req, Resp, C, D>) -> Rc<ClientStream<T>> {
-        let options = self.options();
+        self.open_stream(&StreamStart::new(method, self.options()))
+    }
+
+    /// Opens a stream on one of the channel's servers, or looks for a server for it.
+    pub(in crate::client) fn open_stream(&self, start: &StreamStart) -> Rc<ClientStream<T>> {
         let balancer = match self.sessions() {
-            ChannelSessions::One(one) => return one.session().stream(method, options),
+            ChannelSessions::One(one) => return one.session().open_stream(start),
             ChannelSessions::Balanced(balancer) => balancer,
         };
         let endpoint = balancer.endpoint();
         if let Ok(link) = balancer.pick(None) {
             let lease = balancer.streams().take(endpoint, link.peer);
-            return new(endpoint, method, options, Some(lease));
+            return start.stream(endpoint, Some(lease));
         }
-        let stream = new(endpoint, method, options, None);
+        let stream = start.stream(endpoint, None);
         if endpoint.is_closed() {
             // A search task would never run.
             stream.end_unbound(CallError::NotExecuted(Cause::Shutdown));
@@ -148,23 +156,48 @@ impl<T: Transport> Channel<T> {
         let search = ServerSearch {
             stream: Rc::downgrade(&stream),
             channel: self.clone(),
-            waits: options.is_some_and(CallOptions::waits),
+            waits: start.waits,
         };
         endpoint.scheduler().spawn_internal(search.run(stream.deadline()));
         stream
     }
 }
 
-fn new<T: Transport, Req, Resp, C, D>(
-    endpoint: &Rc<EndpointParts<T>>,
-    method: &Method<Req, Resp, C, D>,
-    options: Option<&CallOptions>,
-    lease: Option<StreamLease<T>>,
-) -> Rc<ClientStream<T>> {
-    let time = CallOptions::time_limit(options, method);
-    let deadline = time.map_or(Instant::NEVER, |time| endpoint.scheduler().now() + time);
-    let entries = CallOptions::entries(options).to_vec();
-    ClientStream::new(endpoint, method.id(), method.full_name(), deadline, entries, lease)
+/// Method and options of a new stream.
+pub(in crate::client) struct StreamStart {
+    method: u32,
+    /// The method's full name.
+    name: &'static str,
+    within: Option<Duration>,
+    /// Metadata of the first request, in their wire format.
+    entries: Vec<u8>,
+    waits: bool,
+}
+
+impl StreamStart {
+    pub(in crate::client) fn new<Req, Resp, C, D>(
+        method: &Method<Req, Resp, C, D>,
+        options: Option<&CallOptions>,
+    ) -> Self {
+        Self {
+            method: method.id(),
+            name: method.full_name(),
+            within: CallOptions::time_limit(options, method),
+            entries: CallOptions::entries(options).to_vec(),
+            waits: options.is_some_and(CallOptions::waits),
+        }
+    }
+
+    /// The stream, on the session of `lease` or without a session.
+    fn stream<T: Transport>(
+        &self,
+        endpoint: &Rc<EndpointParts<T>>,
+        lease: Option<StreamLease<T>>,
+    ) -> Rc<ClientStream<T>> {
+        let within = |within| endpoint.scheduler().now() + within;
+        let deadline = self.within.map_or(Instant::NEVER, within);
+        ClientStream::new(endpoint, self.method, self.name, deadline, self.entries.clone(), lease)
+    }
 }
 
 /// Looks for a server for a stream that has none. Dropping the search before it is done ends the

@@ -64,15 +64,13 @@ pub(crate) trait Sink {
 #[must_use = "dropping it ends the stream"]
 pub struct Incoming<M> {
     source: Rc<dyn Source>,
-    batch: Option<Batch>,
-    decode: fn(&[u8]) -> Result<M, DecodeError>,
-    limit: u32,
+    items: BatchItems<M>,
     ended: bool,
 }
 
 impl<M> Incoming<M> {
     pub(crate) fn new<C: Codec<M>>(source: Rc<dyn Source>, limit: u32) -> Self {
-        Self { source, batch: None, decode: C::decode, limit, ended: false }
+        Self { source, items: BatchItems::new::<C>(limit), ended: false }
     }
 
     /// The next message. `None` at the end, and on every call after it.
@@ -96,7 +94,7 @@ impl<M> Incoming<M> {
                 return Poll::Ready(None);
             }
             match ready!(self.source.poll_batch(cx)) {
-                Ok(Some(batch)) => self.batch = Some(batch),
+                Ok(Some(batch)) => self.items.begin(batch),
                 Ok(None) => self.ended = true,
                 Err(error) => {
                     self.ended = true;
@@ -109,20 +107,56 @@ impl<M> Incoming<M> {
     /// The next message of the current batch.
     #[inline]
     fn message(&mut self) -> Option<Result<M, CallError>> {
-        let batch = self.batch.as_mut()?;
-        let decoded = batch.next_item().map(|item| match item.len() > self.limit as usize {
-            true => Err(too_large(item.len(), self.limit)),
-            false => (self.decode)(item),
-        });
-        if batch.left() == 0
-            && let Some(batch) = self.batch.take()
-        {
-            self.source.batch_read(batch.into_message());
+        let item = self.items.next();
+        if let Some(memory) = self.items.take_read() {
+            self.source.batch_read(memory);
         }
-        Some(decoded?.map_err(|error| {
-            (self.ended, self.batch) = (true, None);
+        Some(item?.map_err(|error| {
+            self.ended = true;
+            self.items.clear();
             self.source.malformed(&error)
         }))
+    }
+}
+
+/// The messages of the current batch of a stream.
+pub(crate) struct BatchItems<M> {
+    batch: Option<Batch>,
+    decode: fn(&[u8]) -> Result<M, DecodeError>,
+    /// Longest message, in bytes.
+    limit: u32,
+}
+
+impl<M> BatchItems<M> {
+    pub(crate) fn new<C: Codec<M>>(limit: u32) -> Self {
+        Self { batch: None, decode: C::decode, limit }
+    }
+
+    /// Begins with the next batch.
+    #[inline]
+    pub(crate) fn begin(&mut self, batch: Batch) {
+        self.batch = Some(batch);
+    }
+
+    /// The next message of the batch; `None` without a batch.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Result<M, DecodeError>> {
+        self.batch.as_mut()?.next_item().map(|item| match item.len() > self.limit as usize {
+            true => Err(too_large(item.len(), self.limit)),
+            false => (self.decode)(item),
+        })
+    }
+
+    /// Takes the memory of the batch, if all its messages were read.
+    #[inline]
+    pub(crate) fn take_read(&mut self) -> Option<MsgBuf> {
+        let read = self.batch.as_ref()?.left() == 0;
+        if read { self.batch.take().map(Batch::into_message) } else { None }
+    }
+
+    /// Drops the rest of the batch.
+    pub(crate) fn clear(&mut self) {
+        self.batch = None;
     }
 }
 

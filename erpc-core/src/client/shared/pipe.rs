@@ -1,0 +1,334 @@
+//! The state that a stream's handles on any thread share with the stream's tasks at the endpoint.
+//!
+//! ```text
+//!   handle                      task at the endpoint
+//!   SharedIncoming  <- InPipe   <- InPump   <- ClientStream
+//!   SharedOutgoing  -> OutPipe  -> OutPump  -> ClientStream
+//! ```
+//!
+//! Both pipes are bounded: the stream itself holds back batches until earlier ones were read, and a
+//! writer waits while [`BATCH`] bytes are unsent.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::BufMut;
+
+use crate::buf::MsgBuf;
+use crate::client::stream::caller::ClientStream;
+use crate::protocol::{CallError, Cause, RejectReason};
+use crate::service::{Metadata, Sink, Source};
+use crate::stream::{BATCH, Batch};
+use crate::sync::{Mutex, MutexGuard};
+use crate::transport::Transport;
+
+/// The error of a stream whose endpoint has ended.
+const SHUT_DOWN: CallError = CallError::MaybeExecuted(Cause::Shutdown);
+
+fn lock<S>(state: &Mutex<S>) -> MutexGuard<'_, S> {
+    // No code that can panic runs under these locks.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// The server's items.
+#[derive(Default)]
+pub(super) struct InPipe {
+    state: Mutex<InState>,
+}
+
+#[derive(Default)]
+struct InState {
+    batches: VecDeque<Batch>,
+    /// The memory of batches that were read.
+    returned: Vec<MsgBuf>,
+    /// Metadata of the server's first item.
+    metadata: Metadata,
+    /// How the stream ended, after its last batch.
+    end: Option<Result<(), CallError>>,
+    /// Whether the reader was dropped.
+    dropped: bool,
+    reader: Option<Waker>,
+    pump: Option<Waker>,
+}
+
+impl InPipe {
+    /// The next batch. `None` at the end, also after an error.
+    pub(super) fn poll_batch(&self, cx: &Context<'_>) -> Poll<Result<Option<Batch>, CallError>> {
+        let waker = cx.waker().clone();
+        let mut state = lock(&self.state);
+        if let Some(batch) = state.batches.pop_front() {
+            return Poll::Ready(Ok(Some(batch)));
+        }
+        match &mut state.end {
+            Some(end) => Poll::Ready(std::mem::replace(end, Ok(())).map(|()| None)),
+            None => {
+                let before = state.reader.replace(waker);
+                drop(state);
+                drop(before);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Gives back the memory of a batch that was read, so that the stream gets further batches.
+    pub(super) fn give_back(&self, memory: MsgBuf) {
+        let mut state = lock(&self.state);
+        state.returned.push(memory);
+        let pump = state.pump.take();
+        drop(state);
+        wake(pump);
+    }
+
+    /// The reader was dropped.
+    pub(super) fn drop_reader(&self) {
+        let mut state = lock(&self.state);
+        state.dropped = true;
+        let (batches, pump) = (std::mem::take(&mut state.batches), state.pump.take());
+        drop(state);
+        drop(batches);
+        wake(pump);
+    }
+
+    /// Metadata of the server's first item. Empty before it has arrived.
+    pub(super) fn metadata(&self) -> Metadata {
+        lock(&self.state).metadata.clone()
+    }
+
+    fn push(&self, batch: Batch) {
+        let mut state = lock(&self.state);
+        state.batches.push_back(batch);
+        let reader = state.reader.take();
+        drop(state);
+        wake(reader);
+    }
+
+    fn end(&self, end: Result<(), CallError>) {
+        let mut state = lock(&self.state);
+        if state.end.is_none() {
+            state.end = Some(end);
+        }
+        let (reader, pump) = (state.reader.take(), state.pump.take());
+        drop(state);
+        drop(pump);
+        wake(reader);
+    }
+
+    /// Takes the memory that the reader gave back. `None` if the reader was dropped. Stores the
+    /// waker of `cx` for the next change.
+    fn take_returned(&self, cx: &Context<'_>) -> Option<Vec<MsgBuf>> {
+        let waker = cx.waker().clone();
+        let mut state = lock(&self.state);
+        if state.dropped {
+            return None;
+        }
+        let returned = std::mem::take(&mut state.returned);
+        let before = state.pump.replace(waker);
+        drop(state);
+        drop(before);
+        Some(returned)
+    }
+}
+
+/// The endpoint's side of an [`InPipe`]. If it is dropped before the stream has ended, the reader
+/// gets an error.
+pub(super) struct InPump {
+    pipe: Arc<InPipe>,
+    /// The error of a reader whose pump is dropped.
+    otherwise: CallError,
+}
+
+impl InPump {
+    pub(super) fn new(pipe: &Arc<InPipe>) -> Self {
+        Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
+    }
+
+    /// Ends the stream before it has begun.
+    pub(super) fn fail(mut self, error: CallError) {
+        self.otherwise = error;
+    }
+
+    /// Moves batches from `source` to the pipe until the stream has ended or the reader is gone.
+    pub(super) async fn run(mut self, source: Rc<dyn Source>) {
+        self.otherwise = SHUT_DOWN;
+        let mut known = false;
+        poll_fn(|cx| {
+            loop {
+                let Some(returned) = self.pipe.take_returned(cx) else {
+                    source.drop_reader();
+                    return Poll::Ready(());
+                };
+                returned.into_iter().for_each(|memory| source.batch_read(memory));
+                let batch = std::task::ready!(source.poll_batch(cx));
+                if !std::mem::replace(&mut known, true) {
+                    lock(&self.pipe.state).metadata = source.metadata();
+                }
+                match batch {
+                    Ok(Some(batch)) => self.pipe.push(batch),
+                    Ok(None) => return Poll::Ready(self.pipe.end(Ok(()))),
+                    Err(error) => return Poll::Ready(self.pipe.end(Err(error))),
+                }
+            }
+        })
+        .await;
+    }
+}
+
+impl Drop for InPump {
+    fn drop(&mut self) {
+        self.pipe.end(Err(self.otherwise.clone()));
+    }
+}
+
+/// The client's items.
+#[derive(Default)]
+pub(super) struct OutPipe {
+    state: Mutex<OutState>,
+}
+
+#[derive(Default)]
+struct OutState {
+    items: VecDeque<Vec<u8>>,
+    /// Bytes of the items.
+    bytes: usize,
+    /// Why no more items are accepted.
+    end: Option<CallError>,
+    /// Whether the writer was dropped.
+    dropped: bool,
+    writers: Vec<Waker>,
+    pump: Option<Waker>,
+}
+
+impl OutPipe {
+    /// Puts an encoded item, once there is room. Takes `item` when it is put.
+    pub(super) fn poll_put(
+        &self,
+        cx: &Context<'_>,
+        item: &mut Option<Vec<u8>>,
+    ) -> Poll<Result<(), CallError>> {
+        let waker = cx.waker().clone();
+        let mut state = lock(&self.state);
+        if let Some(error) = &state.end {
+            return Poll::Ready(Err(error.clone()));
+        }
+        if state.bytes >= BATCH {
+            if !state.writers.iter().any(|other| other.will_wake(&waker)) {
+                state.writers.push(waker);
+            }
+            return Poll::Pending;
+        }
+        if let Some(item) = item.take() {
+            state.bytes += item.len().max(1);
+            state.items.push_back(item);
+        }
+        let pump = state.pump.take();
+        drop(state);
+        wake(pump);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether items are no longer accepted.
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.state).end.is_some()
+    }
+
+    /// The writer was dropped: no more items follow.
+    pub(super) fn drop_writer(&self) {
+        let mut state = lock(&self.state);
+        state.dropped = true;
+        let pump = state.pump.take();
+        drop(state);
+        wake(pump);
+    }
+
+    /// Takes all items. `None` after the last one. Stores the waker of `cx` if there is none now.
+    fn poll_items(&self, cx: &Context<'_>) -> Poll<Option<VecDeque<Vec<u8>>>> {
+        let waker = cx.waker().clone();
+        let mut state = lock(&self.state);
+        if state.items.is_empty() {
+            if state.dropped {
+                return Poll::Ready(None);
+            }
+            let before = state.pump.replace(waker);
+            drop(state);
+            drop(before);
+            return Poll::Pending;
+        }
+        let items = std::mem::take(&mut state.items);
+        drop(state);
+        Poll::Ready(Some(items))
+    }
+
+    /// An item of `len` bytes has left the pipe.
+    fn left(&self, len: usize) {
+        let mut state = lock(&self.state);
+        state.bytes -= len.max(1);
+        let writers =
+            if state.bytes < BATCH { std::mem::take(&mut state.writers) } else { Vec::new() };
+        drop(state);
+        writers.into_iter().for_each(Waker::wake);
+    }
+
+    fn end(&self, error: CallError) {
+        let mut state = lock(&self.state);
+        state.end.get_or_insert(error);
+        let (items, writers) =
+            (std::mem::take(&mut state.items), std::mem::take(&mut state.writers));
+        drop(state);
+        drop(items);
+        writers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The endpoint's side of an [`OutPipe`]. If it is dropped before the stream has ended, the writer
+/// gets an error.
+pub(super) struct OutPump {
+    pipe: Arc<OutPipe>,
+    /// The error of a writer whose pump is dropped.
+    otherwise: CallError,
+}
+
+impl OutPump {
+    pub(super) fn new(pipe: &Arc<OutPipe>) -> Self {
+        Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
+    }
+
+    /// Moves items from the pipe to `stream` until the writer is gone or the stream accepts no more.
+    pub(super) async fn run<T: Transport>(mut self, stream: Rc<ClientStream<T>>) {
+        self.otherwise = SHUT_DOWN;
+        while let Some(items) = poll_fn(|cx| self.pipe.poll_items(cx)).await {
+            for item in items {
+                let put = |cx: &mut Context<'_>| {
+                    stream.poll_put(cx, item.len(), &mut |out| out.put_slice(&item))
+                };
+                let put = poll_fn(put).await;
+                self.pipe.left(item.len());
+                if let Err(error) = put {
+                    if let CallError::Rejected(
+                        RejectReason::TooLarge { .. } | RejectReason::NoMemory(_),
+                    ) = error
+                    {
+                        // The writer has put the item long ago, so the error ends the whole stream.
+                        stream.end(error.clone());
+                    }
+                    return self.pipe.end(error);
+                }
+            }
+        }
+        stream.drop_writer();
+    }
+}
+
+impl Drop for OutPump {
+    fn drop(&mut self) {
+        self.pipe.end(self.otherwise.clone());
+    }
+}

@@ -1,0 +1,65 @@
+//! Calls between a caller's thread and an endpoint's thread, under every schedule.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use loom::future::block_on;
+use loom::thread;
+
+use super::SharedChannel;
+use crate::calling::posted::{PostedCall, PostedCaller};
+use crate::endpoint::Endpoint;
+use crate::protocol::{CallError, Cause, EndpointConfig};
+use crate::service::Method;
+use crate::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
+
+const DOUBLE: Method<u32, u32> = Method::new("math.v1.Math/Double");
+const FAILED: CallError = CallError::NotExecuted(Cause::Unresolved);
+
+#[test]
+fn an_outcome_reaches_a_future_that_waits() {
+    loom::model(|| {
+        let call = Arc::new(PostedCall::new());
+        let caller = PostedCaller::new(&call);
+        let endpoint = thread::spawn(move || {
+            if let Some(waker) = caller.end(Err(FAILED)) {
+                waker.wake();
+            }
+        });
+        let outcome = block_on(poll_fn(|cx| call.poll(cx)));
+        assert_eq!(outcome.err(), Some(FAILED));
+        endpoint.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_dropped_future_is_cancelled_or_its_outcome_is_dropped() {
+    loom::model(|| {
+        let call = Arc::new(PostedCall::new());
+        let caller = PostedCaller::new(&call);
+        let endpoint = thread::spawn(move || drop(caller));
+        // True if the endpoint had not ended the call. The endpoint then ends it in vain.
+        call.abandon();
+        endpoint.join().expect("no panic");
+        assert!(call.is_over());
+        assert_eq!(Arc::strong_count(&call), 1);
+    });
+}
+
+#[test]
+fn a_post_is_taken_or_ends_with_the_endpoint() {
+    loom::model(|| {
+        let port = MemHub::new().port(MemConfig::default().entries(32).max_datagram(0));
+        let endpoint: Endpoint<MemTransport> =
+            Endpoint::new(port, EndpointConfig::new()).expect("an endpoint");
+        // No server has this route: a call that the endpoint takes waits until the endpoint ends.
+        let channel = SharedChannel::on(&endpoint.handle(), vec![MemRoute::new(77)]);
+        let channel = channel.build().expect("no thread is needed");
+        let caller = thread::spawn(move || block_on(channel.call(&DOUBLE, &21)));
+        endpoint.run_once();
+        drop(endpoint);
+        let outcome = caller.join().expect("no panic");
+        let ended = CallError::NotExecuted(Cause::Shutdown);
+        assert_eq!(outcome, Err(ended));
+    });
+}
