@@ -31,6 +31,7 @@ const ORDERS: &[Order<'_>] = &[
             "protocol",
             "stream",
             "service",
+            "health",
             "event_loop",
             "executor",
             "calling",

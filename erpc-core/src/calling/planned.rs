@@ -167,8 +167,13 @@ impl<T: Transport> Calls<T> {
         let Some(policy) = allowed else { return Err((plan.truth(error), request)) };
         let now = self.scheduler().now();
         let due = now + policy.pause(*attempts, self.scheduler().random());
-        if due >= *deadline || !plan.source.budget().spend(policy, now) {
+        let budget = plan.source.budget();
+        let is_free = error == CallError::NotExecuted(Cause::PeerDraining);
+        if due >= *deadline || !is_free && !budget.spend(policy, now) {
             return Err((plan.truth(error), request));
+        }
+        if is_free {
+            budget.grant_free();
         }
         plan.stage =
             PlanStage::BackingOff { timer: self.scheduler().timers().arm(due, Alarm::Call(key)) };

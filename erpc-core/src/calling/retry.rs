@@ -69,7 +69,9 @@ impl RetryPolicy {
 
     /// How many retries all calls of a channel may make together, so that retries do not overload
     /// servers in trouble: `ratio` per call, plus `per_second` each second. At most ten times
-    /// `per_second` unused retries are kept, or 100 if that is more. Defaults: 0.2 and 10.
+    /// `per_second` unused retries are kept, or 100 if that is more. Defaults: 0.2 and 10. Calls
+    /// that a server refuses because it shuts down are retried outside of the budget: the server
+    /// refuses each of them once, and gets no more.
     #[must_use]
     pub const fn budget(mut self, ratio: f32, per_second: u32) -> Self {
         self.ratio = ratio;
@@ -112,7 +114,10 @@ fn failure(error: &CallError) -> FailureKind {
     match error {
         CallError::Status(status) if status.code() == Code::Unavailable => FailureKind::Unknown,
         CallError::Rejected(
-            RejectReason::QueueFull | RejectReason::NoSession | RejectReason::Disconnecting,
+            RejectReason::QueueFull
+            | RejectReason::NoSession
+            | RejectReason::Disconnecting
+            | RejectReason::PeerDraining,
         ) => FailureKind::NotExecuted,
         CallError::NotExecuted(cause) if !is_final(*cause) => FailureKind::NotExecuted,
         CallError::MaybeExecuted(cause) | CallError::ResponseLost(cause) if !is_final(*cause) => {
@@ -120,6 +125,11 @@ fn failure(error: &CallError) -> FailureKind {
         }
         _ => FailureKind::Final,
     }
+}
+
+/// Whether a call was certainly not executed, and may succeed on another server.
+pub(crate) fn is_unexecuted(error: &CallError) -> bool {
+    matches!(failure(error), FailureKind::NotExecuted)
 }
 
 /// Whether another attempt would end the same way, or is not wanted.
@@ -192,6 +202,11 @@ impl RetryBudget {
         self.tokens.set(left);
         self.granted.set(self.granted.get() + 1);
         true
+    }
+
+    /// Counts a retry that costs no token.
+    pub(super) fn grant_free(&self) {
+        self.granted.set(self.granted.get() + 1);
     }
 
     pub(crate) fn granted(&self) -> u64 {

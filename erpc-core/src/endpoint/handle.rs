@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::open::Endpoint;
-use crate::event_loop::mailbox::{MAILBOX_LIMIT, Mailbox, PushError};
+use crate::event_loop::mailbox::{Job, MAILBOX_LIMIT, Mailbox, PushError};
 use crate::serving::worker;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
@@ -42,22 +42,31 @@ impl<T: Transport> Handle<T> {
         &self,
         job: impl FnOnce(&Endpoint<T>) + Send + 'static,
     ) -> Result<(), SubmitError> {
-        let job = move || {
-            // Jobs run within the endpoint's own loop, so `current` finds it.
-            if let Some(endpoint) = Endpoint::current() {
-                job(&endpoint);
-            }
-        };
-        self.mailbox.submit(Box::new(job)).map_err(|refused| match refused {
+        self.mailbox.submit(here(job)).map_err(|refused| match refused {
             PushError::Full => SubmitError::Full,
             PushError::Closed => SubmitError::Gone,
         })
+    }
+
+    /// Like [`Handle::submit`], however many jobs are queued. If the endpoint is gone, the job is
+    /// dropped.
+    pub(crate) fn submit_always(&self, job: impl FnOnce(&Endpoint<T>) + Send + 'static) {
+        self.mailbox.submit_always(here(job)).unwrap_or(());
     }
 
     /// Wakes the endpoint if it sleeps, so that [`Endpoint::run_until`] checks its condition again.
     pub fn wake(&self) {
         self.mailbox.bell().nudge();
     }
+}
+
+/// A job that runs within the endpoint's own loop, so that `current` finds the endpoint.
+fn here<T: Transport>(job: impl FnOnce(&Endpoint<T>) + Send + 'static) -> Job {
+    Box::new(move || {
+        if let Some(endpoint) = Endpoint::current() {
+            job(&endpoint);
+        }
+    })
 }
 
 impl<T: Transport> Clone for Handle<T> {

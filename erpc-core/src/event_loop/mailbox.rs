@@ -108,6 +108,13 @@ impl Mailbox {
         &self.bell
     }
 
+    /// Queues a closure that is not counted against [`MAILBOX_LIMIT`], and rings the bell.
+    pub(crate) fn submit_always(&self, job: Job) -> Result<(), PushError> {
+        self.jobs.push(job, usize::MAX)?;
+        self.bell.ring(Bell::JOBS);
+        Ok(())
+    }
+
     /// Queues a closure and rings the bell.
     pub(crate) fn submit(&self, job: Job) -> Result<(), PushError> {
         self.jobs.push(job, MAILBOX_LIMIT)?;

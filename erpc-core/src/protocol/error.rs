@@ -36,6 +36,9 @@ pub enum Cause {
     Connect(ConnectError),
     /// The lookup of the servers' names failed or returned no address.
     Unresolved,
+    /// The servers can be reached and report that they do not serve the service. Only calls over a
+    /// channel that [checks health](crate::client::ChannelBuilder::health_check) fail with it.
+    NotServing,
     /// The peer was silent for the liveness timeout.
     PeerDead,
     /// The peer answers pings, but no packets of a call have got through for the liveness timeout,
@@ -49,6 +52,9 @@ pub enum Cause {
     PeerReset,
     /// The peer closed the session.
     PeerClosed,
+    /// The server shuts down: it finishes the calls that run, and takes no new ones. Other servers
+    /// of the service may take them.
+    PeerDraining,
     /// This endpoint disconnected the session.
     Disconnected,
     /// This endpoint was shut down.
@@ -87,6 +93,8 @@ pub enum ConnectError {
     HostFull,
     /// The peer does not accept sessions at all.
     NotListening,
+    /// The server shuts down and accepts no more sessions.
+    Draining,
     /// The two sides' parameters are incompatible: a datagram size below the minimum, or an unknown
     /// charge model of receive queues.
     Parameters,
@@ -115,6 +123,8 @@ pub enum RejectReason {
     NoSession,
     /// The session is being disconnected and takes no new calls.
     Disconnecting,
+    /// The session's server shuts down and takes no new calls.
+    PeerDraining,
     /// The request, or the message of a stream, is larger than the session or the method accepts.
     TooLarge {
         /// Bytes of the request or message.
@@ -129,6 +139,8 @@ pub enum RejectReason {
     /// The stream has ended, or its other side accepts no more items.
     StreamEnded,
 }
+
+const DRAINING: &str = "the server is shutting down and takes no new calls";
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -154,6 +166,7 @@ impl fmt::Display for Cause {
         match self {
             Self::Connect(error) => error.fmt(f),
             Self::Unresolved => f.write_str("no server's address is known"),
+            Self::NotServing => f.write_str("the servers report that they do not serve"),
             Self::PeerDead => f.write_str("the peer does not answer"),
             Self::NoProgress => f.write_str(
                 "the peer answers but the call's packets do not get through; does something on the path drop them?",
@@ -166,6 +179,7 @@ impl fmt::Display for Cause {
                 f.write_str("the peer does not know the session, it may have restarted")
             }
             Self::PeerClosed => f.write_str("the peer closed the session"),
+            Self::PeerDraining => f.write_str(DRAINING),
             Self::Disconnected => f.write_str("the session was disconnected"),
             Self::Shutdown => f.write_str("the endpoint was shut down"),
             Self::RequestTooLarge(size) => {
@@ -203,6 +217,7 @@ impl fmt::Display for ConnectError {
                  max_sockets_per_host and reserved_sessions",
             ),
             Self::NotListening => f.write_str("the peer does not accept sessions"),
+            Self::Draining => f.write_str("the server is shutting down and takes no new sessions"),
             Self::Parameters => {
                 f.write_str("the peer's parameters do not fit: datagram size or receive queue")
             }
@@ -219,6 +234,7 @@ impl fmt::Display for RejectReason {
             }
             Self::NoSession => f.write_str("the session is closed"),
             Self::Disconnecting => f.write_str("the session is being disconnected"),
+            Self::PeerDraining => f.write_str(DRAINING),
             Self::TooLarge { size, limit } => {
                 write!(f, "the request has {size} bytes, the session takes at most {limit}")
             }

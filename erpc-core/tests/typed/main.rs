@@ -5,10 +5,12 @@
 mod calls;
 mod channels;
 mod deferred;
+mod drain;
 mod edges;
 mod ending;
 mod endpoints;
 mod handlers;
+mod health;
 mod placement;
 mod plain;
 mod served;

@@ -5,12 +5,14 @@ use std::rc::{Rc, Weak};
 
 use super::balance::next_turn;
 use super::balancer::Balancer;
+use super::health::{HealthWatch, Openings};
 use crate::calling::link::{Link, LinkPhase};
 use crate::client::link_guard::LinkGuard;
 use crate::client::stream::pool::StreamLoad;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::sleep::Sleep;
 use crate::executor::tasks::TaskId;
+use crate::protocol::Cause;
 use crate::transport::Transport;
 
 /// The current state of a channel's server; see
@@ -40,6 +42,18 @@ pub(crate) struct Backend<T: Transport> {
     tasks: RefCell<Vec<TaskId>>,
     /// The load of streams, which have sessions of their own.
     streams: StreamLoad,
+    health: Cell<Health>,
+    openings: Rc<Openings>,
+}
+
+/// What a server has reported about the service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Health {
+    /// The channel does not ask, or the server serves the service.
+    Serving,
+    /// The server has not reported yet.
+    Unknown,
+    NotServing,
 }
 
 impl<T: Transport> Backend<T> {
@@ -54,6 +68,8 @@ impl<T: Transport> Backend<T> {
             trying: Cell::new(sessions),
             tasks: RefCell::default(),
             streams: balancer.streams().load(peer),
+            health: Cell::new(balancer.health().map_or(Health::Serving, |_| Health::Unknown)),
+            openings: Rc::default(),
         });
         for _ in 0..sessions {
             let keeper = SessionKeeper {
@@ -64,6 +80,16 @@ impl<T: Transport> Backend<T> {
             };
             backend.tasks.borrow_mut().push(endpoint.scheduler().spawn_internal(keeper.keep()));
         }
+        if let Some(service) = balancer.health() {
+            let watch = HealthWatch {
+                endpoint: Rc::clone(endpoint),
+                balancer: Rc::downgrade(balancer),
+                backend: Rc::downgrade(&backend),
+                openings: Rc::clone(&backend.openings),
+                service: Rc::clone(service),
+            };
+            backend.tasks.borrow_mut().push(endpoint.scheduler().spawn_internal(watch.run()));
+        }
         backend
     }
 
@@ -71,8 +97,30 @@ impl<T: Transport> Backend<T> {
         self.peer
     }
 
-    pub(super) fn is_trying(&self) -> bool {
+    fn is_trying(&self) -> bool {
         self.trying.get() > 0
+    }
+
+    /// Whether the server gets calls.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_open() && self.health.get() == Health::Serving
+    }
+
+    /// Whether the server gets calls, or may soon get calls. A backend that has just lost its
+    /// sessions counts as open until its task has run.
+    pub(super) fn may_serve(&self) -> bool {
+        self.is_trying() || self.is_open() && self.health.get() != Health::NotServing
+    }
+
+    /// Sets what the server has reported.
+    pub(super) fn set_health(self: &Rc<Self>, health: Health, balancer: &Balancer<T>) {
+        if self.health.replace(health) == health {
+            return;
+        }
+        match health {
+            Health::Serving => balancer.opened(self),
+            Health::Unknown | Health::NotServing => balancer.not_serving(self),
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -146,6 +194,7 @@ impl<T: Transport> SessionKeeper<T> {
             } else {
                 let opened = self.endpoint.scheduler().now();
                 backend.open.borrow_mut().push(Rc::clone(&link));
+                backend.openings.count(executor);
                 if std::mem::replace(&mut had_one, true) {
                     balancer.reconnected();
                 }
@@ -155,7 +204,12 @@ impl<T: Transport> SessionKeeper<T> {
                 let Some(KeeperTarget { balancer, backend }) = self.target() else { return };
                 backend.open.borrow_mut().retain(|open| !Rc::ptr_eq(open, &link));
                 let base = balancer.backoff().base;
-                let LinkPhase::Closed(cause) = phase else { return };
+                // The calls of a session whose server shuts down go on without this backend.
+                let cause = match phase {
+                    LinkPhase::Draining => Cause::PeerDraining,
+                    LinkPhase::Closed(cause) => cause,
+                    LinkPhase::Opening | LinkPhase::Open => return,
+                };
                 // A server that accepts sessions only to end them is tried again only after a
                 // pause.
                 if self.endpoint.scheduler().now() - opened < base {

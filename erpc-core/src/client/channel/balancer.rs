@@ -32,6 +32,8 @@ pub(crate) struct BalancerSettings {
     pub(crate) backoff: Backoff,
     pub(super) resolve_pause: Duration,
     pub(crate) queue_limit: usize,
+    /// The service whose health decides which servers get calls.
+    pub(super) health: Option<Rc<str>>,
 }
 
 impl Default for BalancerSettings {
@@ -42,6 +44,7 @@ impl Default for BalancerSettings {
             backoff: Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(5) },
             resolve_pause: Duration::from_secs(1),
             queue_limit: 1_024,
+            health: None,
         }
     }
 }
@@ -137,6 +140,10 @@ impl<T: Transport> Balancer<T> {
         self.settings.backoff
     }
 
+    pub(super) fn health(&self) -> Option<&Rc<str>> {
+        self.settings.health.as_ref()
+    }
+
     pub(super) fn resolve_pause(&self) -> Duration {
         self.settings.resolve_pause
     }
@@ -187,7 +194,7 @@ impl<T: Transport> Balancer<T> {
         // A backend that still counts as open has just lost its sessions; its tasks have not run
         // yet.
         let backends = self.backends.borrow();
-        let soon = self.unresolved.get() || backends.iter().any(|b| b.is_trying() || b.is_open());
+        let soon = self.unresolved.get() || backends.iter().any(|b| b.may_serve());
         if soon { NoSession::Pending } else { NoSession::Down(self.cause()) }
     }
 
@@ -200,8 +207,11 @@ impl<T: Transport> Balancer<T> {
         self.line.borrow().values().copied().collect()
     }
 
-    /// Handles the opening of a session of `backend`: queued calls start.
+    /// Handles the opening of a session of `backend`, or that it serves: queued calls start.
     pub(crate) fn opened(&self, backend: &Rc<Backend<T>>) {
+        if !backend.is_ready() {
+            return;
+        }
         let mut ready = self.ready.borrow_mut();
         if !ready.iter().any(|other| Rc::ptr_eq(other, backend)) {
             ready.push(Rc::clone(backend));
@@ -224,11 +234,17 @@ impl<T: Transport> Balancer<T> {
 
     /// Handles the end of a session of `backend`.
     pub(crate) fn lost(&self, backend: &Rc<Backend<T>>, cause: Cause) {
-        if !backend.is_open() {
+        if !backend.is_ready() {
             self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
         }
         self.streams.sweep();
         self.failed(backend.peer(), cause);
+    }
+
+    /// Handles that `backend` has reported that it does not serve: it gets no calls.
+    pub(super) fn not_serving(&self, backend: &Rc<Backend<T>>) {
+        self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
+        self.fails(ConnectProblem::Session(backend.peer(), Cause::NotServing));
     }
 
     /// Handles the failure of a session to open, or the end of a session: if no server is left that
@@ -255,7 +271,7 @@ impl<T: Transport> Balancer<T> {
 
     /// Whether every server was tried and none can be reached.
     fn is_down(&self) -> bool {
-        let up = |backend: &Rc<Backend<T>>| backend.is_open() || backend.is_trying();
+        let up = |backend: &Rc<Backend<T>>| backend.may_serve();
         !self.unresolved.get() && !self.backends.borrow().iter().any(up)
     }
 

@@ -15,3 +15,5 @@
 mod caller;
 mod open;
 pub(super) mod pool;
+mod search;
+pub(super) mod start;

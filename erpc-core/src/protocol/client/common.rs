@@ -19,8 +19,17 @@ pub(super) struct Common<R> {
     pub(super) route: R,
     pub(super) timer: SessionTimer,
     pub(super) queue: CallQueue,
-    /// `disconnect` was called: new calls are rejected, `Close` is sent when no call is left.
-    pub(super) draining: bool,
+    pub(super) takes: Takes,
+}
+
+/// Which new calls a session takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Takes {
+    AllCalls,
+    /// The server shuts down: only calls that continue a stream.
+    Continuations,
+    /// `disconnect` was called: none. `Close` is sent when no call is left.
+    NoCalls,
 }
 
 impl<R: Copy> Common<R> {
@@ -30,7 +39,7 @@ impl<R: Copy> Common<R> {
             route,
             timer: SessionTimer::new(id.index),
             queue: CallQueue::default(),
-            draining: false,
+            takes: Takes::AllCalls,
         }
     }
 
@@ -154,6 +163,11 @@ impl CallQueue {
             let size = call.request.len() as u32;
             (size > limit).then_some(Cause::RequestTooLarge(size))
         });
+    }
+
+    /// Fails the calls that a server that shuts down would refuse.
+    pub(super) fn fail_beginning(&mut self, cause: Cause, endpoint: &mut EndpointState) {
+        self.fail_some(endpoint, |call| (!call.continues()).then_some(cause));
     }
 
     /// Fails all calls.

@@ -3,7 +3,7 @@
 
 use super::call::Finished;
 use super::closing::Closing;
-use super::common::{Common, fail_unsent};
+use super::common::{Common, Takes, fail_unsent};
 use super::connecting::Connecting;
 use super::followup::{Followup, Terms};
 use super::lines::{LineId, Lines, Sums};
@@ -240,7 +240,7 @@ impl<R: Route> ClientTable<R> {
         id: SessionId,
     ) {
         if let Some(session) = self.named_mut(id) {
-            session.common_mut().draining = true;
+            session.common_mut().takes = Takes::NoCalls;
             self.close_if_drained(turn, id.index);
         }
     }
@@ -252,7 +252,7 @@ impl<R: Route> ClientTable<R> {
         index: SessionIndex,
     ) {
         let Some(session) = self.sessions.get_mut(index) else { return };
-        if !session.common().draining || !session.is_drained() {
+        if session.common().takes != Takes::NoCalls || !session.is_drained() {
             return;
         }
         match session {
@@ -343,8 +343,11 @@ impl<R: Route> ClientTable<R> {
         let Some(session) = session.filter(|session| session.common().id == id) else {
             return reject(RejectReason::NoSession, new.request);
         };
-        if session.common().draining {
-            return reject(RejectReason::Disconnecting, new.request);
+        match session.common().takes {
+            Takes::AllCalls => {}
+            Takes::Continuations if new.continues() => {}
+            Takes::Continuations => return reject(RejectReason::PeerDraining, new.request),
+            Takes::NoCalls => return reject(RejectReason::Disconnecting, new.request),
         }
         let limit =
             session.opened().map_or(turn.endpoint.config.max_message, OpenSession::max_request);
@@ -436,7 +439,7 @@ impl<R: Route> ClientTable<R> {
         }
         let Some(session) = session.open_mut() else { return Err(DropReason::Unsolicited) };
         let outcome = session.on_packet(turn, &mut self.lines, header, body);
-        if session.common().draining {
+        if session.common().takes == Takes::NoCalls {
             self.close_if_drained(turn, index);
         }
         outcome

@@ -17,6 +17,7 @@
 //! | `path_sizes` | paths that drop large packets, or rewrite addresses |
 //! | `memory` | memory limits of messages |
 //! | `retransmission`, `recovery` | loss, and what is sent again |
+//! | `drain` | a server that shuts down |
 //! | `liveness`, `endings` | silent or dead peers, and the end of sessions |
 //! | `probes` | one probe for all calls to a silent server, and its timeout |
 //! | `transcript` | every kind of packet, byte by byte |
@@ -32,6 +33,7 @@ mod wire;
 mod announcements;
 mod cancels;
 mod deadlines;
+mod drain;
 mod endings;
 mod extensions;
 mod flow;

@@ -19,7 +19,7 @@ mod send;
 mod timeout;
 
 use super::call::Call;
-use super::common::Common;
+use super::common::{Common, Takes};
 use super::credit_limit::CreditLimit;
 use super::credits::Credits;
 use super::cut::Cut;
@@ -203,7 +203,9 @@ impl<R: Route> OpenSession<R> {
     /// Whether no other call is affected when a call ends.
     #[inline(always)]
     fn is_quiet(&self) -> bool {
-        !self.credits.is_short() && self.common.queue.is_empty() && !self.common.draining
+        !self.credits.is_short()
+            && self.common.queue.is_empty()
+            && self.common.takes == Takes::AllCalls
     }
 
     /// The call in a slot, as [`Lines`] refers to it.
@@ -406,6 +408,12 @@ impl<R: Route> OpenSession<R> {
                 if let Some(asked_at) = asked_at {
                     self.copy_answered(turn, lines, asked_at);
                 }
+                Ok(Followup::None)
+            }
+            Control::GoAway { sender } if sender == self.remote => {
+                self.liveness.heard(turn.now);
+                self.send_control(turn, Control::Pong, nonce);
+                self.on_server_draining(turn, lines);
                 Ok(Followup::None)
             }
             Control::Close { sender } if sender == self.remote => {
