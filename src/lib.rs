@@ -163,7 +163,8 @@ pub use erpc_core::protocol::{
     Integrity, NoServer, RejectReason, Retransmissions, SessionStats, SwiftConfig, TimelyConfig,
 };
 pub use erpc_core::server::{
-    DEFAULT_PORT, Nexus, Seat, ServeError, Server, ServerBuilder, ServerHandle,
+    DEFAULT_PORT, Nexus, Seat, ServeError, Server, ServerBuilder, ServerHandle, ShutdownSignal,
+    shutdown_signal,
 };
 pub use erpc_core::service::{
     CallContext, FixedLayout, Incoming, Interceptor, Metadata, MetadataError, MetadataRef,
@@ -177,6 +178,16 @@ pub use erpc_core::zerocopy;
 pub use erpc_derive::{FixedLayout, Service};
 /// The well-known types of protocol buffers, such as `Timestamp`, that generated code uses.
 pub use prost_types;
+
+/// Whether a server's services serve: `erpc.health.v1.Health`, which channels can watch.
+///
+/// The definition, for clients in other languages and for generated clients, is in
+/// `proto/erpc/health/v1/health.proto`.
+pub mod health {
+    pub use erpc_core::health::{
+        CHECK, HealthCheckRequest, HealthCheckResponse, HealthReporter, ServingStatus, WATCH,
+    };
+}
 
 /// The interface of generated code: methods, codecs and the table of a server's methods.
 pub mod service {

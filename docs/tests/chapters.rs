@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use erpc::health::{HealthReporter, ServingStatus};
 use erpc::{
     Balance, CallContext, CallError, CallOptions, Cause, Channel, Code, Endpoint, IdlePolicy,
     Interceptor, Metadata, MetadataError, Request, Response, RetryPolicy, Server, ServerHandle,
@@ -46,6 +47,31 @@ mod server {
             .threads(2)
             .spawn("127.0.0.1:0")?;
         println!("serving at {}", server.local_addr());
+        Ok(())
+    }
+
+    #[test]
+    fn a_server_that_is_drained_refuses_new_calls() -> Outcome {
+        let (server, endpoint, stock) = lab()?;
+        assert_eq!(endpoint.block_on(stock.count(bolts()))?.count, 7);
+        let draining = std::thread::spawn(move || {
+            let cut_off = server.drain(Duration::from_secs(10));
+            if cut_off > 0 {
+                eprintln!("{cut_off} calls and streams did not end in time");
+            }
+            cut_off
+        });
+        endpoint.run_until(|| draining.is_finished());
+        assert_eq!(draining.join().expect("no panic"), 0);
+        assert!(endpoint.block_on(stock.count(bolts())).is_err());
+        Ok(())
+    }
+
+    // Compiled, and not run: the function returns when a signal arrives.
+    fn _serve() -> Outcome {
+        Server::builder()
+            .add_service(Warehouse::default())
+            .serve_until_signal("0.0.0.0:31850", Duration::from_secs(10))?;
         Ok(())
     }
 
@@ -345,6 +371,32 @@ mod machines {
         let stock = LocalStockClient::new(channel);
         let reply = endpoint.block_on(stock.count(bolts()))?;
         assert_eq!(reply.count, 7);
+        Ok(())
+    }
+}
+
+mod health {
+    use super::*;
+
+    #[test]
+    fn a_channel_avoids_servers_that_do_not_serve() -> Outcome {
+        let health = HealthReporter::new();
+        let server = Server::builder()
+            .add_service(Warehouse::with("bolt", 7))
+            .health(&health)
+            .spawn("127.0.0.1:0")?;
+        health.set("stock.v1.Stock", ServingStatus::NotServing);
+
+        let other = lab()?.0;
+        let servers = vec![server.local_addr().into(), other.local_addr().into()];
+        let endpoint = Endpoint::udp()?;
+        let channel = Channel::to(&endpoint, servers).health_check("stock.v1.Stock").build();
+        let stock = LocalStockClient::new(channel);
+        for _ in 0..10 {
+            assert_eq!(endpoint.block_on(stock.count(bolts()))?.count, 7);
+        }
+        // Ten calls, and the channel's question about its health.
+        assert_eq!(other.stats().protocol.requests, 11);
         Ok(())
     }
 }

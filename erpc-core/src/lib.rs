@@ -16,7 +16,8 @@
 //!
 //! The reply returns to `calling/`, which wakes the task that awaits it or runs its callback. Other
 //! modules are [`executor`] (tasks and timers of an endpoint), [`service`] (the types that
-//! generated code uses) and [`server`] (threads of a server).
+//! generated code uses), [`health`] (a service that says whether others serve) and [`server`]
+//! (threads of a server).
 //!
 //! [`stream`] builds streams from calls and, like the protocol, does no input or output. [`buf`] is
 //! the memory that all of them share, [`time`] the clock value that they pass along.
@@ -26,7 +27,7 @@
 //!
 //! ```text
 //!   time < sync < mutants < clock < random < debug_text < status < wire < buf < transport < protocol < stream
-//!     < service < event_loop < executor < calling < serving < endpoint < client < server
+//!     < service < health < event_loop < executor < calling < serving < endpoint < client < server
 //! ```
 //!
 //! `ARCHITECTURE.md` in the repository describes the whole design, `WIRE.md` the wire format.
@@ -39,6 +40,7 @@ mod debug_text;
 pub mod endpoint;
 pub mod event_loop;
 pub mod executor;
+pub mod health;
 #[cfg(not(erpc_mutants))]
 mod mutants;
 #[cfg(erpc_mutants)]

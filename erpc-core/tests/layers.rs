@@ -32,6 +32,7 @@ const ORDERS: &[Order<'_>] = &[
             "protocol",
             "stream",
             "service",
+            "health",
             "event_loop",
             "executor",
             "calling",

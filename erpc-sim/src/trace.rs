@@ -146,7 +146,8 @@ fn control_message(control: &Control, nonce: u32) -> String {
         | Control::Open { client: own, .. }
         | Control::Opened { server: own, .. }
         | Control::Ping { sender: own }
-        | Control::Close { sender: own } => format!(", answers get id {:x}", own.to_u64()),
+        | Control::Close { sender: own }
+        | Control::GoAway { sender: own } => format!(", answers get id {:x}", own.to_u64()),
         Control::Reset { unknown: id } => format!(", unknown id {:x}", id.to_u64()),
         Control::Moved { server: id } => format!(", moved id {:x}", id.to_u64()),
         Control::Refused { reason, .. } => format!(", {reason:?}"),

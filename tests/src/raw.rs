@@ -114,6 +114,7 @@ where
     fn on_session(&mut self, _: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
         match event {
             SessionEvent::Opened => self.opened += 1,
+            SessionEvent::Draining => {}
             SessionEvent::Closed(cause) => self.closed.push((session, cause)),
         }
     }

@@ -79,7 +79,7 @@ fn a_server_that_does_not_answer() {
     assert_eq!(error.address(), address.to_string());
     let text = format!("Error: cannot connect to {address}: {NO_ANSWER}");
     assert_eq!(printed_by_main(error), text);
-    let error = LabClient::connect(&endpoint, address).expect_err("the server is silent");
+    let error = LocalLabClient::connect(&endpoint, address).expect_err("the server is silent");
     assert_eq!(printed_by_main(error), text);
 }
 
@@ -89,7 +89,7 @@ fn servers_of_a_channel_that_do_not_answer() {
         let ((_one, first), (_other, second)) = (silent(), silent());
         let endpoint = impatient();
         let servers = vec![first.into(), second.into()];
-        let lab = LabClient::new(Channel::to(&endpoint, servers).build());
+        let lab = LocalLabClient::new(Channel::to(&endpoint, servers).build());
         let error = endpoint.block_on(lab.count(COUNT)).expect_err("the servers are silent");
         assert_eq!(error.code(), Code::Unavailable);
         let text = format!(
@@ -105,7 +105,7 @@ fn servers_of_a_channel_that_do_not_answer() {
 fn a_url_instead_of_an_address() {
     let endpoint = impatient();
     let url = "http://127.0.0.1:50051";
-    let error = LabClient::connect(&endpoint, url).expect_err("a URL is no address");
+    let error = LocalLabClient::connect(&endpoint, url).expect_err("a URL is no address");
     assert_eq!(error.address(), url);
     assert_eq!(
         printed_by_main(error),
@@ -139,7 +139,7 @@ fn a_name_of_a_channel_that_does_not_exist() {
     within(secs(60), || {
         let endpoint = impatient();
         let channel = Channel::to(&endpoint, Lookup::new(NO_SUCH_NAME)).build();
-        let lab = LabClient::new(channel.clone());
+        let lab = LocalLabClient::new(channel.clone());
         let error = endpoint.block_on(lab.count(COUNT)).expect_err("the name does not exist");
         let reason = systems_reason(NO_SUCH_NAME);
         let text = format!("cannot look up the server's address `{NO_SUCH_NAME}`: {reason}");
@@ -157,7 +157,7 @@ fn a_name_of_a_channel_that_does_not_exist() {
 fn a_handler_that_panics() {
     let server = serve();
     let endpoint = impatient();
-    let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+    let lab = LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
     let panics = FailRequest { panic: true, ..FailRequest::default() };
     for (call, method) in [(lab.fail(&panics), "Fail"), (lab.fail_slowly(&panics), "FailSlowly")] {
         let error = endpoint.block_on(call).expect_err("the handler panics");
@@ -172,7 +172,7 @@ fn a_handler_that_panics() {
 fn a_failed_call() {
     let server = serve();
     let endpoint = client(EndpointConfig::new());
-    let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+    let lab = LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
     let missing = endpoint.block_on(lab.get(GetRequest { key: "x".into() }));
     assert_eq!(
         printed_by_main(missing.expect_err("there is no such key")),
@@ -194,7 +194,7 @@ fn an_idle_client_whose_loop_does_not_run() {
         let server = Server::builder().add_service(LabService::default()).udp(loopback());
         let server = server.config(config()).spawn("127.0.0.1:0").expect("the server starts");
         let endpoint = client(config());
-        let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+        let lab = LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
         for round in 0..5 {
             let reply = endpoint.block_on(lab.count(CountRequest { number: round }));
             assert_eq!(reply, Ok(CountReply { number: round }));

@@ -318,6 +318,7 @@ impl<T: Transport> App<T> for Load {
     fn on_session(&mut self, _: &mut Context<'_, T>, _: SessionId, event: SessionEvent) {
         match event {
             SessionEvent::Opened => self.opened += 1,
+            SessionEvent::Draining => self.fail("a server shuts down"),
             SessionEvent::Closed(cause) => {
                 let peer = std::mem::take(&mut self.peer);
                 self.fail(format!("the session to {peer} closed: {cause}"));

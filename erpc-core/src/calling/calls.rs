@@ -17,6 +17,7 @@ use super::streams::StreamCalls;
 use super::submissions::Submission;
 use super::table::CallTable;
 use crate::buf::Pool;
+use crate::event_loop::Context;
 use crate::executor::scheduler::Scheduler;
 use crate::protocol::{CallError, Cause, SessionEvent, SessionId};
 use crate::transport::Transport;
@@ -93,16 +94,34 @@ impl<T: Transport> Calls<T> {
         self.queued() > 0 || !self.failures.borrow().is_empty()
     }
 
-    /// Records that a session has opened or closed.
-    pub(crate) fn session_event(&self, session: SessionId, event: SessionEvent) {
+    /// Records that a session has opened or closed, or that its server shuts down.
+    pub(crate) fn session_event(
+        &self,
+        cx: &mut Context<'_, T>,
+        session: SessionId,
+        event: SessionEvent,
+    ) {
         let link = match event {
-            SessionEvent::Opened => self.links.borrow().get(&session).cloned(),
+            SessionEvent::Opened | SessionEvent::Draining => {
+                self.links.borrow().get(&session).cloned()
+            }
             SessionEvent::Closed(_) => self.links.borrow_mut().remove(&session),
         };
         // A session that a peer opened has no link.
         let Some(link) = link else { return };
         let phase = match event {
             SessionEvent::Opened => LinkPhase::Open,
+            SessionEvent::Draining => {
+                // The session takes no more calls. The server waits until it is closed. A stream's
+                // session is closed when the stream has ended.
+                if !link.has_stream() {
+                    cx.disconnect(session);
+                }
+                LinkPhase::Draining
+            }
+            SessionEvent::Closed(Cause::Disconnected) if link.phase() == LinkPhase::Draining => {
+                LinkPhase::Closed(Cause::PeerDraining)
+            }
             SessionEvent::Closed(cause) => LinkPhase::Closed(cause),
         };
         link.enter(phase, self.scheduler.executor());

@@ -16,6 +16,8 @@ pub(crate) enum LinkPhase {
     /// The handshake is in progress or about to start.
     Opening,
     Open,
+    /// The server shuts down. It finishes the session's calls and stream, and takes no new ones.
+    Draining,
     Closed(Cause),
 }
 
@@ -27,6 +29,9 @@ pub(crate) struct Link<R> {
     phase: Cell<LinkPhase>,
     /// Number of calls on the session that have not ended.
     calls: Cell<u32>,
+    /// Whether a stream has the session. Then the session stays open for it while the server shuts
+    /// down.
+    has_stream: Cell<bool>,
     waiters: RefCell<Waiters>,
     /// The channel that keeps this session open; `None` for a session of a user.
     source: Option<Weak<dyn SessionSource<R>>>,
@@ -40,6 +45,7 @@ impl<R> Link<R> {
             id: Cell::new(None),
             phase: Cell::new(LinkPhase::Opening),
             calls: Cell::new(0),
+            has_stream: Cell::new(false),
             waiters: RefCell::default(),
         }
     }
@@ -77,6 +83,15 @@ impl<R> Link<R> {
     pub(super) fn call_ended(&self) {
         debug_assert!(self.calls.get() > 0, "a call ended twice");
         self.calls.set(self.calls.get().saturating_sub(1));
+    }
+
+    pub(crate) fn has_stream(&self) -> bool {
+        self.has_stream.get()
+    }
+
+    /// A stream begins to use the session, or has ended.
+    pub(crate) fn set_has_stream(&self, has: bool) {
+        self.has_stream.set(has);
     }
 
     /// The session to call on; `Err` is why no call can be made.

@@ -173,7 +173,7 @@ impl<T: Transport> Calls<T> {
         };
         let now = self.scheduler().now();
         let due = now + policy.pause(*attempts, self.scheduler().random());
-        if due >= head.deadline || !budget.spend(policy, now) {
+        if due >= head.deadline || !budget.grants(policy, &error, now) {
             return Err((plan.truth(error), request));
         }
         plan.stage =

@@ -11,9 +11,11 @@ use crate::time::Instant;
 ///
 /// # Without a policy
 /// A call over a [`Channel`](crate::client::Channel) whose session ended before the call was
-/// executed ([`CallError::NotExecuted`]) is made again on another session, whether or not its
-/// method is idempotent, until its deadline. All calls of the channel have a budget for this: 1,000
-/// such retries, plus 100 per second up to that number. The pauses are those of
+/// executed ([`CallError::NotExecuted`]), or whose server refused it to shut down, is made again on
+/// another session, whether or not its method is idempotent, until its deadline. All calls of the
+/// channel have a budget for this: 1,000 such retries, plus 100 per second up to that number.
+/// Retries of refused calls are outside of the budget: a server that shuts down refuses each call
+/// once, and gets no more. The pauses are those of
 /// [`RetryPolicy::backoff`]. If no server can be reached, the call fails; see
 /// [`CallOptions::wait_for_ready`](super::CallOptions::wait_for_ready). [`RetryPolicy::never`]
 /// switches these retries off.
@@ -83,7 +85,8 @@ impl RetryPolicy {
 
     /// How many retries all calls of a channel may make together, so that retries do not overload
     /// servers in trouble: `ratio` per call, plus `per_second` each second. At most ten times
-    /// `per_second` unused retries are kept, or 100 if that is more. Defaults: 0.2 and 10.
+    /// `per_second` unused retries are kept, or 100 if that is more. Defaults: 0.2 and 10. Calls
+    /// that a server refuses because it shuts down are retried outside of the budget.
     #[must_use]
     pub const fn budget(mut self, ratio: f32, per_second: u32) -> Self {
         self.ratio = ratio;
@@ -123,7 +126,8 @@ impl RetryPolicy {
 pub(crate) const UNEXECUTED: RetryPolicy =
     RetryPolicy::new(u32::MAX).also_unexecuted().budget(0.0, 100);
 
-/// Whether a call without a policy is made again after this failure on a session.
+/// Whether a call without a policy is made again after this failure on a session, and whether a
+/// stream begins on another server.
 pub(crate) fn is_repeatable(error: &CallError) -> bool {
     match error {
         // The caller has to slow down: another attempt would hide that.
@@ -145,7 +149,10 @@ fn failure(error: &CallError) -> FailureKind {
     match error {
         CallError::Status(status) if status.code() == Code::Unavailable => FailureKind::Unknown,
         CallError::Rejected(
-            RejectReason::QueueFull | RejectReason::NoSession | RejectReason::Disconnecting,
+            RejectReason::QueueFull
+            | RejectReason::NoSession
+            | RejectReason::Disconnecting
+            | RejectReason::PeerDraining,
         ) => FailureKind::NotExecuted,
         CallError::NoServer(_) => FailureKind::NotExecuted,
         CallError::NotExecuted(cause) if !is_final(*cause) => FailureKind::NotExecuted,
@@ -229,8 +236,19 @@ impl RetryBudget {
         self.add((f64::from(policy.ratio) * TOKEN as f64) as u64, policy);
     }
 
+    /// Whether a call that failed with `error` may be made again. Takes the retry from the budget,
+    /// unless a server that shuts down has refused the call: it refuses each call once and gets no
+    /// more, so these retries overload no server in trouble.
+    pub(super) fn grants(&self, policy: &RetryPolicy, error: &CallError, now: Instant) -> bool {
+        if *error == CallError::NotExecuted(Cause::PeerDraining) {
+            self.granted.set(self.granted.get() + 1);
+            return true;
+        }
+        self.spend(policy, now)
+    }
+
     /// Takes one retry from the budget. False if the budget is empty.
-    pub(crate) fn spend(&self, policy: &RetryPolicy, now: Instant) -> bool {
+    fn spend(&self, policy: &RetryPolicy, now: Instant) -> bool {
         // A channel starts with the refill of `KEPT`, 10 s.
         let since = self.filled.replace(Some(now)).map_or(KEPT, |filled| now - filled);
         let nanos = since.min(KEPT).as_nanos() as u64;
@@ -298,6 +316,7 @@ mod tests {
             CallError::NotExecuted(Cause::PeerDead),
             CallError::Rejected(RejectReason::NoSession),
             CallError::Rejected(RejectReason::Disconnecting),
+            CallError::NotExecuted(Cause::PeerDraining),
         ] {
             assert!(is_repeatable(&error), "{error}");
         }
@@ -345,6 +364,18 @@ mod tests {
         budget.earn(&none);
         assert_eq!(spend(&budget, &none, at(5)), 0);
     }
+
+    #[test]
+    fn calls_that_a_draining_server_refused_are_outside_of_the_budget() {
+        let (budgets, none) = (RetryBudgets::default(), RetryPolicy::new(2).budget(0.0, 0));
+        let budget = &budgets.unexecuted;
+        let at = Instant::from_nanos(5);
+        let refused = CallError::NotExecuted(Cause::PeerDraining);
+        assert!((0..10).all(|_| budget.grants(&none, &refused, at)));
+        assert!(!budget.grants(&none, &CallError::NotExecuted(Cause::PeerReset), at));
+        assert_eq!(budgets.counts(), (10, 1));
+    }
+
     #[test]
     fn the_refill_is_exact_however_often_the_budget_is_spent() {
         let policy = RetryPolicy::new(2).budget(0.0, 10);

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use slab::Slab;
 
 use super::calls::Calls;
+use super::retry::is_repeatable;
 use crate::buf::MsgBuf;
 use crate::event_loop::Context;
 use crate::event_loop::flush::Flush;
@@ -20,6 +21,10 @@ const STREAM: u64 = 1 << 63;
 pub(crate) trait StreamCaller<T: Transport>: Flush<T> {
     /// A call has ended. `Ok(None)` if the response is not a stream message.
     fn replied(&self, ask: StreamOp, result: Result<Option<MsgBuf>, CallError>);
+
+    /// A call has ended without being executed, and another server may take it. `Err` returns the
+    /// request if the stream cannot begin elsewhere; then [`StreamCaller::replied`] follows.
+    fn keep(&self, ask: StreamOp, request: MsgBuf) -> Result<(), MsgBuf>;
 }
 
 /// The stream calls in flight, by token.
@@ -116,7 +121,14 @@ impl<T: Transport> Calls<T> {
             }
             Ok(Reply { extended: false, .. }) => Ok(None),
             Err(error) => {
-                self.pool().recycle(request);
+                let kept = match is_repeatable(&error) {
+                    true => stream.keep(ask, request),
+                    false => Err(request),
+                };
+                match kept {
+                    Ok(()) => return stream.flush(cx),
+                    Err(request) => self.pool().recycle(request),
+                }
                 Err(error)
             }
         };

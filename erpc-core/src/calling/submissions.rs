@@ -141,12 +141,26 @@ impl<T: Transport> Calls<T> {
                 let (token, extended) = (key as u64, flags.is_extended());
                 match cx.call(id, NewCall { method, request, token, extended, deadline }) {
                     Ok(()) => return,
-                    Err(rejected) => (CallError::Rejected(rejected.reason), rejected.request),
+                    Err(rejected) => (self.refusal(key, rejected.reason), rejected.request),
                 }
             }
             Err(cause) => (CallError::NotExecuted(cause), request),
         };
         self.failed(key, error, Some(request));
+    }
+
+    /// The error of a call that the protocol has rejected.
+    #[cold]
+    fn refusal(&self, key: usize, reason: RejectReason) -> CallError {
+        let mut calls = self.table();
+        let link = calls.get(key).and_then(|entry| entry.link.as_ref());
+        // The call was made before it was known that the server shuts down.
+        match (reason, link.map(|link| link.phase())) {
+            (RejectReason::PeerDraining, _) | (_, Some(LinkPhase::Draining)) => {
+                CallError::NotExecuted(Cause::PeerDraining)
+            }
+            _ => CallError::Rejected(reason),
+        }
     }
 
     #[inline(never)]

@@ -75,7 +75,7 @@ impl<T: Transport> Future for Connect<T> {
                 link.wait(session.endpoint().scheduler().executor(), cx);
                 return Poll::Pending;
             }
-            LinkPhase::Open => None,
+            LinkPhase::Open | LinkPhase::Draining => None,
             LinkPhase::Closed(cause) => {
                 Some(ConnectFailed::new(link.peer.to_string(), cause.into()))
             }

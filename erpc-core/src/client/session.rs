@@ -135,7 +135,7 @@ impl<T: Transport> Session<T> {
             LinkPhase::Closed(cause) => {
                 Err(ConnectFailed::new(link.peer.to_string(), cause.into()))
             }
-            LinkPhase::Opening | LinkPhase::Open => Ok(()),
+            LinkPhase::Opening | LinkPhase::Open | LinkPhase::Draining => Ok(()),
         }
     }
 

@@ -44,7 +44,7 @@ impl<T: Transport> Handle<T> {
         &self,
         job: impl FnOnce(&Endpoint<T>) + Send + 'static,
     ) -> Result<(), SubmitError> {
-        self.mailbox.submit(boxed(job), MAILBOX_LIMIT).map_err(|refused| match refused {
+        self.mailbox.submit(here(job), MAILBOX_LIMIT).map_err(|refused| match refused {
             PushError::Full => SubmitError::Full,
             PushError::Closed => SubmitError::Gone,
         })
@@ -54,7 +54,7 @@ impl<T: Transport> Handle<T> {
     /// Drops the job if the endpoint is gone.
     pub(crate) fn submit_always(&self, job: impl FnOnce(&Endpoint<T>) + Send + 'static) {
         // A refused job is dropped, which tells its owner.
-        self.mailbox.submit(boxed(job), usize::MAX).unwrap_or(());
+        self.mailbox.submit(here(job), usize::MAX).unwrap_or(());
     }
 
     /// Wakes the endpoint if it sleeps, so that [`Endpoint::run_until`] checks its condition again.
@@ -63,10 +63,9 @@ impl<T: Transport> Handle<T> {
     }
 }
 
-/// The closure that runs `job` within the loop of its endpoint.
-fn boxed<T: Transport>(job: impl FnOnce(&Endpoint<T>) + Send + 'static) -> Job {
+/// A job that runs within the endpoint's own loop, so that `current` finds the endpoint.
+fn here<T: Transport>(job: impl FnOnce(&Endpoint<T>) + Send + 'static) -> Job {
     Box::new(move || {
-        // Jobs run within the endpoint's own loop, so `current` finds it.
         if let Some(endpoint) = Endpoint::current() {
             job(&endpoint);
         }

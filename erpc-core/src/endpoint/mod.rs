@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod drain;
 mod ending;
 pub(crate) mod entered;
 pub(crate) mod handle;

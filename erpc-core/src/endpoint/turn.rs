@@ -128,8 +128,8 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
         self.after_upcall(cx);
     }
 
-    fn on_session(&mut self, _: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
-        self.0.calls().session_event(session, event);
+    fn on_session(&mut self, cx: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
+        self.0.calls().session_event(cx, session, event);
     }
 
     fn on_cancel(&mut self, cx: &mut Context<'_, T>, request: RequestHandle) {

@@ -213,6 +213,12 @@ impl<T: Transport> Context<'_, T> {
         }
     }
 
+    /// Answers a request that no handler has run and that none will run; see [`Core::refuse`].
+    pub fn refuse(&mut self, request: RequestHandle) {
+        let answered = self.turns.answered(self.now);
+        self.core.refuse(answered.at, request, self.tx);
+    }
+
     /// Ends a session after the calls that it has accepted are done.
     pub fn disconnect(&mut self, session: SessionId) {
         self.core.disconnect(self.now, session, self.tx);
@@ -522,6 +528,18 @@ impl<T: Transport> Rpc<T> {
     #[must_use]
     pub fn local_route(&self) -> T::Route {
         self.transport.local_route()
+    }
+
+    /// Begins to shut down as a server: running requests go on, new ones are refused; see
+    /// [`Core::drain`]. The clients are told with the next turn.
+    pub fn drain(&mut self) {
+        self.drain_at(clock::now());
+    }
+
+    /// Like [`Rpc::drain`], at the time `now`, for virtual clocks.
+    pub fn drain_at(&mut self, now: Instant) {
+        self.is_staged = true;
+        self.core.drain(now, self.transport.split().1);
     }
 
     /// Disconnects from all peers and ends every call. The outcomes arrive with the next turn.

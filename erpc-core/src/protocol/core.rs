@@ -571,6 +571,38 @@ impl<R: Route> Core<R> {
         self.server.respond_status(&mut Turn::new(now, &mut self.endpoint, tx), request, status);
     }
 
+    /// Begins to shut down as a server. From now on this endpoint refuses sessions, and requests
+    /// that do not continue a stream: no handler runs, and clients learn that. Running requests go
+    /// on. Every client is told, and closes its sessions when their calls have ended, so that
+    /// [`Core::sessions`] reports when the last client has all that it waits for. The sessions of
+    /// clients that do not answer end after half a second if they are idle.
+    ///
+    /// Calls of this endpoint to other servers go on as before. Call [`Core::shutdown`] in the end.
+    /// A second call of this function does nothing.
+    pub fn drain<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
+        self.endpoint.timers.begin(now);
+        self.server.drain(&mut Turn::new(now, &mut self.endpoint, tx));
+    }
+
+    /// Whether [`Core::drain`] was called.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.server.is_draining()
+    }
+
+    /// Answers a request that no handler has run and that none will run, because this endpoint
+    /// shuts down. The call fails as [`NotExecuted`](super::CallError::NotExecuted), with
+    /// [`Cause::PeerDraining`](super::Cause::PeerDraining), so that the client may make it on
+    /// another server.
+    pub fn refuse<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        request: RequestHandle,
+        tx: &mut X,
+    ) {
+        self.server.refuse(&mut Turn::new(now, &mut self.endpoint, tx), request);
+    }
+
     /// Tells all peers once that this endpoint shuts down, and ends every call with
     /// [`Cause::Shutdown`](super::Cause::Shutdown).
     pub fn shutdown<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {

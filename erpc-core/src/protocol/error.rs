@@ -76,6 +76,9 @@ pub enum Cause {
     /// The lookup of the servers' names failed or returned no address. Part of [`NoServer`], whose
     /// text has the system's reason.
     Unresolved,
+    /// The servers can be reached and report that they do not serve the service. Part of
+    /// [`NoServer`], for channels that [check health](crate::client::ChannelBuilder::health_check).
+    NotServing,
     /// The peer was silent for the liveness timeout.
     PeerDead,
     /// The peer answers pings, but no packets of a call have got through for the liveness timeout,
@@ -90,6 +93,9 @@ pub enum Cause {
     PeerReset,
     /// The peer closed the session.
     PeerClosed,
+    /// The server shuts down: it finishes the calls that run, and takes no new ones. Other servers
+    /// of the service may take them.
+    PeerDraining,
     /// This endpoint disconnected the session.
     Disconnected,
     /// This endpoint was shut down.
@@ -129,6 +135,8 @@ pub enum ConnectError {
     HostFull,
     /// The peer does not accept sessions at all.
     NotListening,
+    /// The server shuts down and accepts no more sessions.
+    Draining,
     /// The two sides' parameters are incompatible: a datagram size below the minimum, or an unknown
     /// charge model of receive queues.
     Parameters,
@@ -157,6 +165,8 @@ pub enum RejectReason {
     NoSession,
     /// The session is being disconnected and takes no new calls.
     Disconnecting,
+    /// The session's server shuts down and takes no new calls.
+    PeerDraining,
     /// The request, or the message of a stream, is larger than the session or the method accepts.
     TooLarge {
         /// Bytes of the request or message.
@@ -171,6 +181,8 @@ pub enum RejectReason {
     /// The stream has ended, or its other side accepts no more items.
     StreamEnded,
 }
+
+const DRAINING: &str = "the server is shutting down and takes no new calls";
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -205,6 +217,7 @@ impl fmt::Display for Cause {
         match self {
             Self::Connect(error) => error.fmt(f),
             Self::Unresolved => f.write_str("no server's address is known"),
+            Self::NotServing => f.write_str("the servers report that they do not serve the service"),
             Self::PeerDead => f.write_str(
                 "the peer has not answered for the liveness timeout: it has ended, the path is broken, or its event \
                  loop is blocked, for example by a handler",
@@ -221,6 +234,7 @@ impl fmt::Display for Cause {
                  liveness timeout",
             ),
             Self::PeerClosed => f.write_str("the peer closed the session"),
+            Self::PeerDraining => f.write_str(DRAINING),
             Self::Disconnected => f.write_str("the session was disconnected"),
             Self::Shutdown => f.write_str("the endpoint was shut down"),
             Self::RequestTooLarge(size) => {
@@ -259,6 +273,7 @@ impl fmt::Display for ConnectError {
                  max_sockets_per_host and reserved_sessions",
             ),
             Self::NotListening => f.write_str("the peer does not accept sessions"),
+            Self::Draining => f.write_str("the server is shutting down and takes no new sessions"),
             Self::Parameters => {
                 f.write_str("the peer's parameters do not fit: datagram size or receive queue")
             }
@@ -275,6 +290,7 @@ impl fmt::Display for RejectReason {
             }
             Self::NoSession => f.write_str("the session is closed"),
             Self::Disconnecting => f.write_str("the session is being disconnected"),
+            Self::PeerDraining => f.write_str(DRAINING),
             Self::TooLarge { size, limit } => {
                 write!(f, "the request has {size} bytes, the session takes at most {limit}")
             }

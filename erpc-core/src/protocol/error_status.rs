@@ -24,7 +24,7 @@ impl RejectReason {
     fn code(self) -> Code {
         match self {
             Self::QueueFull | Self::NoMemory(_) => Code::ResourceExhausted,
-            Self::NoSession | Self::Disconnecting => Code::Unavailable,
+            Self::NoSession | Self::Disconnecting | Self::PeerDraining => Code::Unavailable,
             Self::TooLarge { .. } => Code::InvalidArgument,
             Self::DeadlineExceeded => Code::DeadlineExceeded,
             Self::StreamEnded => Code::Cancelled,
@@ -37,11 +37,13 @@ impl Cause {
         match self {
             Self::Connect(_)
             | Self::Unresolved
+            | Self::NotServing
             | Self::PeerDead
             | Self::NoProgress
             | Self::AddressChanged
             | Self::PeerReset
             | Self::PeerClosed
+            | Self::PeerDraining
             | Self::Disconnected
             | Self::Shutdown => Code::Unavailable,
             Self::RequestTooLarge(_) => Code::InvalidArgument,

@@ -3,6 +3,7 @@
 use crate::buf::MsgBuf;
 use crate::time::Instant;
 use crate::wire::RequestNumber;
+use crate::wire::extension::continues;
 
 use super::index::SessionIndex;
 use super::{CallError, Cause};
@@ -85,6 +86,11 @@ impl NewCall {
     #[inline(always)]
     pub const fn new(method: u32, request: MsgBuf, token: u64) -> Self {
         Self { method, request, token, extended: false, deadline: Instant::NEVER }
+    }
+
+    /// Whether the call continues a stream. A server that shuts down still takes such calls.
+    pub(super) fn continues(&self) -> bool {
+        self.extended && continues(self.request.as_slice())
     }
 }
 
@@ -202,6 +208,10 @@ pub enum Notice {
 pub enum SessionEvent {
     /// The server has accepted the session.
     Opened,
+    /// The server shuts down. It finishes the session's running requests and streams, and refuses
+    /// further ones: calls that were not sent yet have failed. Disconnect the session when it is no
+    /// longer needed. The server waits for that, at most for its own limit.
+    Draining,
     /// The session has ended, and its id is invalid. All its calls have ended before.
     Closed(Cause),
 }

@@ -19,8 +19,8 @@
 //!
 //! `client` holds the sessions that this endpoint opened, `server` the sessions that it accepted.
 //! Clients drive the protocol. For a call, a server sends only answers. Without being asked, it
-//! sends only pings and `Close` of a session. It repeats a response only when a repeated request or
-//! a request for response asks for it. A client detects that a server has lost its state.
+//! sends only pings, and `GoAway` and `Close` when it shuts down. It repeats a response only when a
+//! repeated request or a request for response asks for it. A client detects that a server has lost its state.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

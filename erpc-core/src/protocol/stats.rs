@@ -160,6 +160,9 @@ protocol_stats! {
     orphaned_responses,
     /// Requests that were answered before they were complete, because there was no memory for them.
     turned_down,
+    /// Requests that were refused because this endpoint shuts down: their clients know that no
+    /// handler has run.
+    refused_requests,
     /// Responses that the client dropped because they were too large or there was no memory for
     /// them.
     given_up,

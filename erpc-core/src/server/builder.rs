@@ -4,12 +4,15 @@ use std::io;
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use super::error::ServeError;
 use super::handle::ServerHandle;
 use super::nexus::Nexus;
+use super::signals::shutdown_signal;
 use super::thread::{LoopSetup, LoopThread, StopSignal};
 use crate::event_loop::idle::IdlePolicy;
+use crate::health::HealthReporter;
 use crate::protocol::EndpointConfig;
 use crate::service::{Interceptor, MethodCollision, Mode, Routes, Service};
 use crate::serving::worker::WorkerPool;
@@ -54,6 +57,7 @@ pub struct ServerBuilder {
     config: EndpointConfig,
     udp: UdpConfig,
     core: Option<usize>,
+    health: Option<HealthReporter>,
 }
 
 impl Default for ServerBuilder {
@@ -69,6 +73,7 @@ impl Default for ServerBuilder {
             config: EndpointConfig::new(),
             udp: UdpConfig::new(),
             core: None,
+            health: None,
         }
     }
 }
@@ -86,6 +91,14 @@ impl ServerBuilder {
             self.collision.get_or_insert(collision);
         }
         self
+    }
+
+    /// Also serves `erpc.health.v1.Health`, which reports the state in `health`. The server's
+    /// services serve unless `health` says otherwise. When the server begins to drain, clients that
+    /// watch are told that no service serves any more.
+    pub fn health(mut self, health: &HealthReporter) -> Self {
+        self.health = Some(health.clone());
+        self.add_service(health.clone())
     }
 
     /// Passes every call of every method through `interceptor`. Interceptors that were added before
@@ -160,6 +173,39 @@ impl ServerBuilder {
         self.spawn(address)?.wait()
     }
 
+    /// Serves until `shutdown` completes. Then finishes the calls and streams that run, at most
+    /// for `drain`, refuses new ones, and ends; see [`ServerHandle::drain`].
+    ///
+    /// This thread polls `shutdown`, without a runtime. For SIGTERM and SIGINT use
+    /// [`ServerBuilder::serve_until_signal`].
+    ///
+    /// # Errors
+    /// As [`ServerBuilder::serve`].
+    pub fn serve_with_shutdown(
+        self,
+        address: impl ToSocketAddrs,
+        shutdown: impl Future<Output = ()>,
+        drain: Duration,
+    ) -> Result<(), ServeError> {
+        self.spawn(address)?.wait_with_shutdown(shutdown, drain)
+    }
+
+    /// Serves until the process receives SIGTERM or SIGINT, also as process 1 of a container. Then
+    /// finishes the calls and streams that run, at most for `drain`, refuses new ones, and ends; see
+    /// [`ServerHandle::drain`]. A second signal ends the process immediately; see
+    /// [`shutdown_signal`].
+    ///
+    /// # Errors
+    /// As [`ServerBuilder::serve`], and [`ServeError::Signals`].
+    pub fn serve_until_signal(
+        self,
+        address: impl ToSocketAddrs,
+        drain: Duration,
+    ) -> Result<(), ServeError> {
+        let signal = shutdown_signal().map_err(ServeError::Signals)?;
+        self.serve_with_shutdown(address, signal, drain)
+    }
+
     /// Serves in the background until the handle is dropped.
     ///
     /// # Errors
@@ -180,7 +226,13 @@ impl ServerBuilder {
             }
         };
         let stop = Arc::new(StopSignal::default());
-        let mut server = ServerHandle::new(nexus.local_addr(), workers, Arc::clone(&stop));
+        if let Some(health) = &self.health {
+            let services =
+                self.routes.entries().filter_map(|entry| entry.full_name().split_once('/'));
+            services.for_each(|(service, _)| health.add(service));
+        }
+        let mut server =
+            ServerHandle::new(nexus.local_addr(), workers, Arc::clone(&stop), self.health);
         let routes = Arc::new(self.routes);
         for (index, seat) in nexus.into_seats().into_iter().enumerate() {
             let setup = LoopSetup {

@@ -30,6 +30,8 @@ pub enum ServeError {
     },
     /// The system refused to start a thread.
     Thread(io::Error),
+    /// The system refused the handlers of SIGTERM and SIGINT.
+    Signals(io::Error),
     /// An event loop panicked. The panic hook has reported where.
     Panicked,
 }
@@ -54,6 +56,9 @@ impl fmt::Display for ServeError {
             Self::Thread(error) => {
                 write!(f, "the system refuses a thread: {error}; raise its limit or use fewer")
             }
+            Self::Signals(error) => {
+                write!(f, "the system refuses handlers of SIGTERM and SIGINT: {error}")
+            }
             Self::Panicked => f.write_str("an event loop panicked"),
         }
     }
@@ -66,7 +71,10 @@ impl std::error::Error for ServeError {
         match self {
             Self::Collision(error) => Some(error),
             Self::Config(error) => Some(error),
-            Self::Resolve(error) | Self::Thread(error) | Self::Pin { error, .. } => Some(error),
+            Self::Resolve(error)
+            | Self::Thread(error)
+            | Self::Signals(error)
+            | Self::Pin { error, .. } => Some(error),
             Self::Bind(error) => Some(error),
             Self::NoService | Self::Panicked => None,
         }

@@ -2,13 +2,19 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::task::{Context, Wake, Waker};
+use std::thread::{Thread, current, park};
+use std::time::Duration;
 
 use super::error::ServeError;
 use super::thread::{LoopThread, StopSignal};
+use crate::clock;
 use crate::endpoint::handle::Handle;
 use crate::event_loop::EndpointStats;
+use crate::health::HealthReporter;
 use crate::serving::worker::{WorkerPool, WorkerQueue};
 
 /// A running server. Dropping it shuts it down.
@@ -18,6 +24,7 @@ pub struct ServerHandle {
     loops: Vec<LoopThread>,
     workers: Option<WorkerPool>,
     stop: Arc<StopSignal>,
+    health: Option<HealthReporter>,
 }
 
 impl ServerHandle {
@@ -25,8 +32,9 @@ impl ServerHandle {
         address: SocketAddr,
         workers: Option<WorkerPool>,
         stop: Arc<StopSignal>,
+        health: Option<HealthReporter>,
     ) -> Self {
-        Self { address, loops: Vec::new(), workers, stop }
+        Self { address, loops: Vec::new(), workers, stop, health }
     }
 
     pub(super) fn worker_queue(&self) -> Option<WorkerQueue> {
@@ -77,8 +85,79 @@ impl ServerHandle {
         self.loops.iter().map(|event_loop| event_loop.handle().clone())
     }
 
-    /// Ends the server and waits for its threads. Requests that wait for a worker are answered
-    /// first; later requests are refused.
+    /// Ends the server gracefully: finishes the calls and streams that run, refuses new ones, and
+    /// waits for its threads. Returns the number of calls and streams that had not ended `within`
+    /// this time; their callers are told.
+    ///
+    /// Clients learn immediately that the server shuts down. A call that the server refuses fails
+    /// as [`NotExecuted`](crate::protocol::CallError::NotExecuted) with
+    /// [`Cause::PeerDraining`](crate::protocol::Cause::PeerDraining): its handler has not run.
+    /// Channels call other servers from then on, and repeat refused calls there. So a restart of
+    /// one server after the other fails no call that takes less than `within`. See
+    /// [`Endpoint::drain`] for what happens after that time.
+    ///
+    /// Takes at most a tenth of a second longer than `within`, plus the time of a dispatch handler
+    /// that blocks its loop. Then the port is free. A worker's handler that still runs keeps its
+    /// thread until it returns.
+    ///
+    /// [`Endpoint::drain`]: crate::endpoint::Endpoint::drain
+    pub fn drain(mut self, within: Duration) -> usize {
+        self.drain_loops(within).0
+    }
+
+    /// Waits until `shutdown` completes, and [drains](ServerHandle::drain) the server then. This
+    /// thread polls `shutdown`, without a runtime.
+    ///
+    /// # Errors
+    /// [`ServeError::Panicked`] if an event loop panicked, which ends the server.
+    pub fn wait_with_shutdown(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+        drain: Duration,
+    ) -> Result<(), ServeError> {
+        let mut shutdown = pin!(shutdown);
+        let waker = unpark_this_thread();
+        self.stop.watch(waker.clone());
+        let mut cx = Context::from_waker(&waker);
+        // The flag is set if a loop has panicked.
+        while !self.stop.is_set() && shutdown.as_mut().poll(&mut cx).is_pending() {
+            #[expect(clippy::disallowed_methods, reason = "this thread waits for others")]
+            park();
+        }
+        self.drain_loops(drain).1
+    }
+
+    fn drain_loops(&mut self, within: Duration) -> (usize, Result<(), ServeError>) {
+        let end = clock::now() + within;
+        if let Some(health) = &self.health {
+            health.shut_down();
+        }
+        let (send, counts) = channel();
+        for event_loop in &self.loops {
+            let send = send.clone();
+            // An endpoint that has ended drops its sender.
+            event_loop.handle().submit_always(move |endpoint| {
+                let drain = endpoint.drain(end - endpoint.now());
+                let told = async move {
+                    // The receiver is alive, so the send succeeds.
+                    send.send(drain.await).unwrap_or(());
+                };
+                drop(endpoint.spawn(told));
+            });
+        }
+        drop(send);
+        let count = counts.iter().sum();
+        let workers = self.workers.take();
+        let result = self.end(true);
+        if let Some(workers) = workers {
+            workers.end_within(end - clock::now());
+        }
+        (count, result)
+    }
+
+    /// Ends the server now and waits for its threads. Requests that wait for a worker are answered
+    /// first; later requests are refused. Calls of async handlers, and streams, are cut off: see
+    /// [`ServerHandle::drain`].
     pub fn shutdown(mut self) {
         self.end(true).unwrap_or(());
     }
@@ -103,6 +182,20 @@ impl ServerHandle {
         }
         result
     }
+}
+
+/// A waker that ends [`park`] on this thread.
+#[expect(clippy::disallowed_methods, reason = "this thread waits for others")]
+fn unpark_this_thread() -> Waker {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    Waker::from(Arc::new(Unpark(current())))
 }
 
 impl Drop for ServerHandle {

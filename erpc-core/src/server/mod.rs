@@ -6,9 +6,11 @@ mod builder;
 mod error;
 mod handle;
 mod nexus;
+mod signals;
 mod thread;
 
 pub use builder::{Server, ServerBuilder};
 pub use error::ServeError;
 pub use handle::ServerHandle;
 pub use nexus::{DEFAULT_PORT, Nexus, Seat};
+pub use signals::{ShutdownSignal, shutdown_signal};

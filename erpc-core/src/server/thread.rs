@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use super::error::ServeError;
 use super::nexus::Seat;
@@ -32,6 +33,8 @@ pub(super) struct LoopSetup {
 pub(super) struct StopSignal {
     flag: AtomicBool,
     loops: Mutex<Vec<Handle>>,
+    /// Woken when the loops end.
+    watcher: Mutex<Option<Waker>>,
 }
 
 impl StopSignal {
@@ -39,14 +42,23 @@ impl StopSignal {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_set(&self) -> bool {
+    pub(super) fn is_set(&self) -> bool {
         self.flag.load(Ordering::Acquire)
+    }
+
+    /// Wakes `watcher` when the loops end. Check [`StopSignal::is_set`] after this call.
+    pub(super) fn watch(&self, watcher: Waker) {
+        *self.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher);
     }
 
     pub(super) fn set(&self) {
         self.flag.store(true, Ordering::Release);
         for event_loop in self.loops().iter() {
             event_loop.wake();
+        }
+        let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(watcher) = watcher {
+            watcher.wake();
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod answer;
 mod dispatch;
+mod drain;
 mod methods;
 mod port;
 pub(crate) mod requests;

@@ -15,6 +15,7 @@ use crate::event_loop::flush::FlushQueue;
 use crate::event_loop::mailbox::{Answer, Mailbox};
 use crate::event_loop::{Context, Rpc};
 use crate::executor::scheduler::Scheduler;
+use crate::executor::waiters::Waiters;
 use crate::protocol::{ClientId, RequestHandle};
 use crate::service::CallTask;
 use crate::status::Status;
@@ -37,6 +38,10 @@ pub(crate) struct Requests<T: Transport> {
     pub(super) running: RunningRequests,
     /// The streams of each client session that has had a stream.
     pub(super) streams: RefCell<HashMap<ClientId, Rc<ServerStreams<T>>>>,
+    /// The endpoint shuts down: calls that continue a stream that is not open are refused.
+    pub(super) draining: Cell<bool>,
+    /// Tasks that wait until all clients have closed their sessions.
+    pub(super) watchers: RefCell<Waiters>,
     /// A spare buffer, swapped with the mailbox's buffer of answers.
     answers: Cell<Vec<Answer>>,
 }
@@ -49,6 +54,8 @@ impl<T: Transport> Requests<T> {
             methods: OnceCell::new(),
             running: RunningRequests::default(),
             streams: RefCell::default(),
+            draining: Cell::default(),
+            watchers: RefCell::default(),
             answers: Cell::default(),
         })
     }

@@ -120,6 +120,20 @@ impl RunningRequests {
         Some(task)
     }
 
+    /// Removes all calls, sets the flags of their workers and responders, and returns the calls with
+    /// their tasks, which the caller has to abort.
+    pub(super) fn take_all(&self) -> Vec<(RequestHandle, Option<TaskId>)> {
+        let calls = self.calls.take();
+        self.tasks.set(0);
+        let stop = |(call, running): (RequestHandle, Running)| {
+            if let Some(flag) = running.cancelled {
+                flag.store(true, Ordering::Relaxed);
+            }
+            (call, running.task)
+        };
+        calls.into_iter().map(stop).collect()
+    }
+
     /// Time of the turn in which tasks run.
     pub(crate) fn turn(&self) -> Instant {
         self.turn.get()

@@ -74,6 +74,11 @@ impl<T: Transport> Requests<T> {
         };
         let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
         let streams = self.streams_of(call.client(), limit as usize);
+        if self.draining.get() && streams.state.borrow().machine.is_early(&request) {
+            // The protocol refuses the call that would open the stream.
+            cx.refuse(call);
+            return Ok(());
+        }
         let unread = streams.state.borrow().machine.unread();
         // One batch is always accepted; otherwise a stream of large messages could not make
         // progress.
@@ -125,6 +130,40 @@ impl<T: Transport> Requests<T> {
         if let Some(streams) = streams {
             streams.end_task(self);
         }
+        if self.draining.get() {
+            let watchers = self.watchers.take();
+            watchers.wake(self.scheduler().executor());
+        }
+    }
+
+    /// Refuses the calls that continue streams that are not open.
+    pub(super) fn refuse_early(&self, cx: &mut Context<'_, T>) {
+        let all: Vec<_> = self.streams.borrow().values().cloned().collect();
+        for streams in all {
+            let early = streams.state.borrow_mut().machine.take_early();
+            early.into_iter().for_each(|call| cx.refuse(call));
+        }
+    }
+
+    /// Ends all streams with `status`. Returns the number of streams whose handlers were running.
+    pub(super) fn cut_off_streams(&self, cx: &mut Context<'_, T>, status: &Status) -> usize {
+        let all: Vec<_> = self.streams.borrow().values().cloned().collect();
+        let mut count = 0;
+        for streams in all {
+            let mut state = streams.state.borrow_mut();
+            let newest = state.machine.newest();
+            let runs = state.machine.is_sending(newest);
+            if runs {
+                state.machine.finish(newest, Err(status.clone()));
+                count += 1;
+            }
+            drop(state);
+            if runs {
+                streams.end_task(self);
+                streams.flush_to(cx, self);
+            }
+        }
+        count
     }
 
     /// The streams of a client, created on first use. The client accepts messages of up to `limit`

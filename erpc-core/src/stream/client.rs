@@ -1,7 +1,7 @@
 //! The client's end of a stream.
 
 use super::batch::Batch;
-use super::frame::{StreamOp, StreamReply, StreamResult};
+use super::frame::{SEQ_AT, StreamOp, StreamReply, StreamResult};
 use super::inbox::Inbox;
 use super::outbox::{Gather, Outbox};
 use super::{BATCH, MAX_PULLS, MAX_PUSHES};
@@ -36,6 +36,13 @@ pub struct StreamClient {
     /// Current limit for batches that are pulled or unread, 1 to [`MAX_PULLS`].
     depth: usize,
     opened: bool,
+    /// OPEN, and pushes, that the server has certainly not executed, to be sent to another server:
+    /// in the order of their batches.
+    unexecuted: Vec<(StreamOp, MsgBuf)>,
+    /// Whether these calls may be sent: the stream has its new session.
+    moved: bool,
+    /// The server has answered a call.
+    answered: bool,
     /// The server has answered that further pulls return nothing.
     dry: bool,
     reader_gone: bool,
@@ -95,6 +102,9 @@ impl StreamClient {
             pushes: 0,
             depth: 1,
             opened: false,
+            unexecuted: Vec::new(),
+            moved: false,
+            answered: false,
             dry: false,
             reader_gone: false,
             entries: Vec::new(),
@@ -103,10 +113,52 @@ impl StreamClient {
         }
     }
 
-    /// Sets the number of the stream on its session. Must precede OPEN.
+    /// Sets the number of the stream on its session. Must precede OPEN. After
+    /// [`StreamClient::keep`], the calls that were kept are sent again.
     pub fn bind(&mut self, number: u32) {
         debug_assert!(!self.opened, "OPEN was sent with another number");
         self.number = number;
+        self.moved = !self.unexecuted.is_empty();
+    }
+
+    /// Takes back the request of a call that ended, instead of [`StreamClient::replied`]: the
+    /// server has certainly not executed it. The stream then [leaves](StreamClient::has_left) its
+    /// session, and the call is sent again on the next one.
+    ///
+    /// # Errors
+    /// The request, if the stream cannot begin elsewhere: the server has answered a call of it, or
+    /// the stream has ended.
+    pub fn keep(&mut self, ask: StreamOp, request: MsgBuf) -> Result<(), MsgBuf> {
+        let is_first = match ask {
+            StreamOp::Open => true,
+            StreamOp::Push => !self.answered,
+            StreamOp::Pull | StreamOp::Close => false,
+        };
+        let runs = matches!(self.outcome, StreamOutcome::Running) && self.close == Close::Not;
+        if !is_first || !runs {
+            return Err(request);
+        }
+        match ask {
+            StreamOp::Open => self.pulls -= 1,
+            _ => self.pushes -= 1,
+        }
+        let seq = |call: &(StreamOp, MsgBuf)| (call.0 != StreamOp::Open, seq_of(&call.1));
+        let call = (ask, request);
+        let at = self.unexecuted.partition_point(|other| seq(other) < seq(&call));
+        self.unexecuted.insert(at, call);
+        self.moved = false;
+        if self.has_left() {
+            self.opened = false;
+        }
+        Ok(())
+    }
+
+    /// Whether the stream has left its session: no call is in flight, and the calls that were
+    /// [kept](StreamClient::keep) wait for a new session.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        let opens = self.unexecuted.first().is_some_and(|(ask, _)| *ask == StreamOp::Open);
+        opens && !self.moved && !self.is_calling()
     }
 
     /// Whether OPEN was sent. If so, the handler may have run.
@@ -200,6 +252,8 @@ impl StreamClient {
     /// Drops all unsent items. Only CLOSE is still sent, if OPEN was.
     fn stop(&mut self) {
         self.outbox.abandon();
+        self.unexecuted.clear();
+        self.moved = false;
         if self.close == Close::Not {
             let tells = self.opened && !mutant!(StreamCloseUntold);
             self.close = if tells { Close::Wanted } else { Close::Done };
@@ -268,6 +322,9 @@ impl StreamClient {
         if self.close != Close::Not || !matches!(self.outcome, StreamOutcome::Running) {
             return Ok(None);
         }
+        if !self.unexecuted.is_empty() {
+            return Ok(self.again());
+        }
         if (!self.opened || self.pushes < MAX_PUSHES)
             && let Some(call) = self.items(pool)?
         {
@@ -281,6 +338,23 @@ impl StreamClient {
         let message = self.bare(StreamOp::Pull, pool)?;
         self.pulls += 1;
         Ok(Some((StreamOp::Pull, message)))
+    }
+
+    /// The next of the calls that were kept, under the stream's new number. `None` while the stream
+    /// has no new session.
+    fn again(&mut self) -> Option<(StreamOp, MsgBuf)> {
+        if !self.moved {
+            return None;
+        }
+        let (ask, mut request) = self.unexecuted.remove(0);
+        self.moved = !self.unexecuted.is_empty();
+        let offset = frame_at(request.as_slice());
+        request.write_at(offset, &self.number.to_le_bytes());
+        match ask {
+            StreamOp::Open => (self.opened, self.pulls) = (true, 1),
+            _ => self.pushes += 1,
+        }
+        Some((ask, request))
     }
 
     /// The call that carries the items gathered so far.
@@ -320,6 +394,7 @@ impl StreamClient {
             // The match above has noted that CLOSE ended. The content of its reply does not matter.
             _ if ask == StreamOp::Close => {}
             Ok(Some(message)) => {
+                self.answered = true;
                 // Only a pull brings a batch. If more batches are missing than pulls are in flight,
                 // the server has left one out.
                 let taken = self.take_reply(ask, message);
@@ -410,6 +485,19 @@ impl StreamClient {
     pub fn is_spoilt(&self) -> bool {
         self.close == Close::Lost
     }
+}
+
+/// The offset of the frame in a request that this end has made.
+fn frame_at(request: &[u8]) -> usize {
+    Extension::split(request).map_or(0, |(_, frame)| request.len() - frame.len())
+}
+
+/// The number of the batch in a request that this end has made.
+fn seq_of(request: &MsgBuf) -> u32 {
+    let request = request.as_slice();
+    let at = frame_at(request) + SEQ_AT;
+    let seq = request.get(at..).and_then(|rest| rest.first_chunk().copied());
+    seq.map_or(0, u32::from_le_bytes)
 }
 
 /// Whether a failed OPEN proves that no handler runs. `RESOURCE_EXHAUSTED` does not: the server may

@@ -23,6 +23,9 @@ use crate::wire::decode_status;
 /// Bytes of the frame in front of the items.
 pub const FRAME_HEAD: usize = 12;
 
+/// Offset in the frame of the batch's number.
+pub(super) const SEQ_AT: usize = 4;
+
 /// Bytes in front of each item: its length.
 pub(super) const ITEM_HEAD: usize = 4;
 

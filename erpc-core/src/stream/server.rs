@@ -190,6 +190,17 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         }
     }
 
+    /// Whether a call continues a stream that is not open.
+    #[must_use]
+    pub fn is_early(&self, request: &StreamRequest) -> bool {
+        request.stream > self.newest && matches!(request.ask, StreamOp::Pull | StreamOp::Push)
+    }
+
+    /// Takes out the calls whose streams are not open. The caller has to answer them.
+    pub fn take_early(&mut self) -> Vec<H> {
+        std::mem::take(&mut self.held).into_iter().map(|held| held.call).collect()
+    }
+
     /// The client has cancelled a call. A client cancels calls only together with their stream, so
     /// the call's stream is closed if it is open.
     pub fn cancelled(&mut self, call: H) -> Effect {

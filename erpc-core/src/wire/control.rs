@@ -143,6 +143,12 @@ pub enum Control {
         /// The connection id in those packets.
         server: ConnectionId,
     },
+    /// Server to client: the server shuts down. It finishes the session's running requests, and
+    /// refuses new ones. Answered with `Pong`.
+    GoAway {
+        /// The sender's id for the session.
+        sender: ConnectionId,
+    },
 }
 
 /// Why a session is refused.
@@ -159,6 +165,8 @@ pub enum Refusal {
     Parameters = 4,
     /// No room for another session of the client's host.
     HostFull = 5,
+    /// The server shuts down.
+    Draining = 6,
 }
 
 const HELLO: u32 = 1;
@@ -176,6 +184,7 @@ const PROBED: u32 = 12;
 const RESIZE: u32 = 13;
 const RESIZED: u32 = 14;
 const MOVED: u32 = 15;
+const GO_AWAY: u32 = 16;
 
 /// Why the body of a control packet is not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -291,6 +300,7 @@ impl Control {
             Self::Resize { .. } => RESIZE,
             Self::Resized => RESIZED,
             Self::Moved { .. } => MOVED,
+            Self::GoAway { .. } => GO_AWAY,
         }
     }
 
@@ -369,6 +379,7 @@ impl Control {
             }
             Self::Ping { sender: id }
             | Self::Close { sender: id }
+            | Self::GoAway { sender: id }
             | Self::Reset { unknown: id }
             | Self::Moved { server: id } => {
                 body.put_id(*id);
@@ -412,6 +423,7 @@ impl Control {
                     3 => Refusal::NotListening,
                     4 => Refusal::Parameters,
                     5 => Refusal::HostFull,
+                    6 => Refusal::Draining,
                     _ => return Err(ControlError::Field),
                 };
                 fields.zeros(1)?;
@@ -427,6 +439,7 @@ impl Control {
             RESIZE => Self::Resize { max_datagram: fields.u32()? },
             RESIZED => Self::Resized,
             MOVED => Self::Moved { server: fields.id()? },
+            GO_AWAY => Self::GoAway { sender: fields.id()? },
             other => return Err(ControlError::UnknownType(other)),
         };
         if Self::may_be_padded(header.packet.get()) {
@@ -465,7 +478,7 @@ mod tests {
         integrity: true,
     };
 
-    fn all() -> [Control; 15] {
+    fn all() -> [Control; 16] {
         let id = ConnectionId::from_u64(0x0123_4567_89AB_CDEF);
         [
             Control::Hello { client: id, low: 1, high: 1 },
@@ -483,6 +496,7 @@ mod tests {
             Control::Resize { max_datagram: 1_372 },
             Control::Resized,
             Control::Moved { server: id },
+            Control::GoAway { sender: id },
         ]
     }
 
@@ -522,13 +536,14 @@ mod tests {
         };
         let [hello, challenge, open, opened, refused, ping, pong, reset, close, closed, ..] =
             &all();
-        let [.., probe, probed, resize, resized, _] = &all();
+        let [.., probe, probed, resize, resized, _, go_away] = &all();
         assert_eq!(len(hello), HELLO_LEN);
         assert!(len(challenge) <= len(hello) && len(refused) <= len(hello));
         assert!(len(opened) <= len(open) && len(refused) <= len(open));
         assert!(len(pong) <= len(ping) && len(reset) <= len(ping));
         assert!(len(closed) <= len(close) && len(reset) <= len(close));
         assert!(len(probed) <= len(probe) && len(resized) <= len(resize));
+        assert!(len(pong) <= len(go_away));
     }
 
     #[test]
@@ -565,7 +580,7 @@ mod tests {
         let opened = bytes(Control::Opened { server: id, parameters: PARAMETERS });
         assert_eq!((opened.len(), opened[50], opened[51]), (56, 1, 1), "charge model, integrity");
         let lens: Vec<usize> = all().iter().map(|message| bytes(*message).len()).collect();
-        assert_eq!(lens, [64, 52, 72, 56, 34, 36, 28, 36, 36, 28, 28, 28, 32, 28, 36]);
+        assert_eq!(lens, [64, 52, 72, 56, 34, 36, 28, 36, 36, 28, 28, 28, 32, 28, 36, 36]);
     }
 
     #[test]

@@ -15,8 +15,9 @@
 //! +--------+---------+----------+-------+
 //! ```
 //!
-//! `len` counts the whole extension. The protocol itself reads and writes only `deadline`, with
-//! functions of its own in this module, so a long extension costs the protocol no extra time.
+//! `len` counts the whole extension. The protocol itself reads and writes only `deadline`, and reads
+//! `op` of the requests to a server that shuts down, with functions of its own in this module. So a
+//! long extension costs the protocol no extra time.
 
 use bytes::BufMut;
 
@@ -31,6 +32,15 @@ pub const MAX_EXTENSION: usize = 1_024;
 
 /// Most bytes of all entries together.
 pub const MAX_ENTRIES: usize = MAX_EXTENSION - EXTENSION_HEAD;
+
+/// Offset in a message of `op`.
+const OP_AT: usize = 2;
+
+/// The largest `op`, without [`OP_FLAG`], of a request that begins something.
+const LAST_BEGINNING: u8 = 1;
+
+/// The bit of `op` that does not belong to the purpose.
+const OP_FLAG: u8 = 0x80;
 
 /// Offset in a message of the deadline field, which [`remaining`] computes.
 pub(crate) const DEADLINE_AT: usize = 4;
@@ -198,6 +208,14 @@ pub fn put_extension(op: u8, entries: &[u8], out: &mut impl BufMut) {
     out.put_slice(entries);
 }
 
+/// Whether an extended request continues what an earlier request of its session began, such as a
+/// stream. A server that shuts down accepts only such requests. `body` is at least the request's
+/// first packet.
+#[must_use]
+pub(crate) fn continues(body: &[u8]) -> bool {
+    body.get(OP_AT).is_some_and(|op| op & !OP_FLAG > LAST_BEGINNING)
+}
+
 /// The deadline field of a request that is sent now, in us. It is rounded up, so that the server's
 /// deadline is never earlier than the client's, and is at least 1.
 #[must_use]
@@ -289,6 +307,14 @@ mod tests {
         assert_eq!(bytes.len(), MAX_EXTENSION);
         let (extension, rest) = Extension::split(&bytes).expect("an extension");
         assert_eq!((extension.entries().count(), rest.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_call_and_the_first_call_of_a_stream_begin_something() {
+        let continuing = |op: u8| continues(&message(op, &[], b"frame"));
+        assert!([0, 1, 0x80, 0x81].into_iter().all(|op| !continuing(op)));
+        assert!([2, 3, 4, 0x83, 0x7F].into_iter().all(continuing));
+        assert!(!continues(&[8, 0]));
     }
 
     #[test]

@@ -24,4 +24,6 @@ pub use numbers::{ConnectionId, PacketNumber, RequestNumber};
 pub use reply_info::ReplyInfo;
 pub use short::ShortPacket;
 pub use stamp::Stamp;
-pub use status::{MAX_STATUS_MESSAGE, decode_status, encode_status};
+pub use status::{
+    DRAINING, MAX_STATUS_MESSAGE, decode_status, encode_refusal, encode_status, is_refusal,
+};

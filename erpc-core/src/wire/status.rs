@@ -1,6 +1,24 @@
 //! The body of a `Failure` message: `code u32`, `message length u32`, message (UTF-8), details.
+//!
+//! One code is not a status: [`DRAINING`].
 
 use crate::status::{Code, Status};
+
+/// The code of a `Failure` that refuses a request: the server shuts down, and no handler has run or
+/// will run. It has no message and no details.
+pub const DRAINING: u32 = 17;
+
+/// The body of a `Failure` that refuses a request.
+#[must_use]
+pub fn encode_refusal() -> [u8; 8] {
+    (u64::from(DRAINING)).to_le_bytes()
+}
+
+/// Whether the body of a `Failure` refuses the request.
+#[must_use]
+pub fn is_refusal(body: &[u8]) -> bool {
+    body.first_chunk() == Some(&DRAINING.to_le_bytes())
+}
 
 /// Longest status message that is sent, in bytes. A longer message is truncated at a character
 /// boundary.
@@ -58,6 +76,16 @@ mod tests {
         #[test]
         fn any_body_decodes_to_a_status(body in proptest::collection::vec(any::<u8>(), 0..64)) {
             let _status = decode_status(&body);
+        }
+    }
+
+    #[test]
+    fn no_status_is_read_as_a_refusal() {
+        assert!(is_refusal(&encode_refusal()));
+        for code in 0..=u32::from(u8::MAX) {
+            let mut bytes = Vec::new();
+            encode_status(&Status::new(Code::from_u32(code), "text"), &mut bytes);
+            assert!(!is_refusal(&bytes), "code {code}");
         }
     }
 

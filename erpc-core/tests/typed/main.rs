@@ -5,11 +5,13 @@
 mod calls;
 mod channels;
 mod deferred;
+mod drain;
 mod edges;
 mod ending;
 mod endpoints;
 mod foreign;
 mod handlers;
+mod health;
 mod panics;
 mod placement;
 mod plain;

@@ -4,14 +4,18 @@
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use erpc_core::client::Call;
 use erpc_core::endpoint::Endpoint;
+use erpc_core::executor::JoinHandle;
+use erpc_core::health::HealthReporter;
 use erpc_core::protocol::{CallError, EndpointConfig};
-use erpc_core::service::{Incoming, Method, Mode, Outgoing, Request, Responder, Response, Routes};
+use erpc_core::service::{
+    Incoming, Method, Mode, Outgoing, Request, Responder, Response, Routes, Service,
+};
 use erpc_core::status::Status;
 use erpc_core::time::Instant;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
@@ -33,6 +37,12 @@ pub(crate) const TELL: Method<Number, Number> = Method::new("test.World/Tell").i
 /// A stream that sends the index of the server and stays open until the client's messages end.
 pub(crate) const STAY: Method<Number, Number> = Method::new("test.World/Stay");
 
+/// Adds up the client's numbers. The response's ballast names the server by its length.
+pub(crate) const SUM: Method<Number, Number> = Method::new("test.World/Sum");
+
+/// Waits for the time in ms that the request names, as a task, and answers with the server's index.
+pub(crate) const LATER: Method<Number, Number> = Method::new("test.World/Later");
+
 /// A server's behaviour and counters. It outlives the server's endpoint.
 #[derive(Default)]
 pub(crate) struct Behaviour {
@@ -42,6 +52,9 @@ pub(crate) struct Behaviour {
     /// Number of requests still to be answered `UNAVAILABLE`.
     pub(crate) unavailable: AtomicU64,
     held: std::sync::Mutex<Vec<Responder<Number>>>,
+    pub(crate) health: HealthReporter,
+    /// The server does not report its health.
+    pub(crate) is_silent: AtomicBool,
 }
 
 impl Behaviour {
@@ -75,6 +88,26 @@ impl Behaviour {
         out.send(number(self.index)).await?;
         while numbers.next().await?.is_some() {}
         Ok(())
+    }
+
+    async fn sum(
+        &self,
+        request: Request<'_, Incoming<Number>>,
+    ) -> Result<Response<Number>, Status> {
+        self.handled.fetch_add(1, Ordering::Relaxed);
+        let (mut numbers, mut sum) = (request.into_message(), 0);
+        while let Some(number) = numbers.next().await? {
+            sum += number.value;
+        }
+        Ok(Response::new(Number { value: sum, ballast: vec![0; self.index as usize] }))
+    }
+
+    async fn later(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        self.handled.fetch_add(1, Ordering::Relaxed);
+        let time = Duration::from_millis(request.message().value);
+        let sleep = Endpoint::<MemTransport>::current().expect("within the loop").sleep(time);
+        sleep.await;
+        Ok(Response::new(number(self.index)))
     }
 
     pub(crate) fn handled(&self) -> u64 {
@@ -139,6 +172,11 @@ impl World {
         routes.unary(TELL, Mode::Dispatch, behaviour, Behaviour::tell).unwrap();
         routes.unary(HELD, Mode::Dispatch, behaviour, Behaviour::hold).unwrap();
         routes.bidi_streaming(STAY, behaviour, Behaviour::stay).unwrap();
+        routes.client_streaming(SUM, behaviour, Behaviour::sum).unwrap();
+        routes.unary_async(LATER, behaviour, Behaviour::later).unwrap();
+        if !behaviour.is_silent.load(Ordering::Relaxed) {
+            Arc::new(behaviour.health.clone()).register(&mut routes).unwrap();
+        }
         endpoint.listen();
         assert!(endpoint.serve(Arc::new(routes), None));
         self.servers.borrow_mut()[index] = Some(endpoint);
@@ -154,6 +192,25 @@ impl World {
         let endpoint = Endpoint::new(port, config(index as u64)).unwrap();
         endpoint.run_once_at(self.now.get());
         endpoint
+    }
+
+    /// Drains a server. The output is the number of calls and streams that were cut off.
+    pub(crate) fn drain(&self, index: usize, within: Duration) -> JoinHandle<usize> {
+        let servers = self.servers.borrow();
+        let endpoint = servers[index].as_ref().unwrap();
+        endpoint.spawn(endpoint.drain(within))
+    }
+
+    /// Runs a server, but not its client, until the drain is over. Returns when it was over.
+    pub(crate) fn run_server_alone(&self, index: usize, drain: &JoinHandle<usize>) -> Instant {
+        let servers = self.servers.borrow();
+        let server = servers[index].as_ref().unwrap();
+        while !drain.is_finished() {
+            let now = self.now.get().plus_nanos(2_000);
+            let idle = server.run_once_at(now) == 0;
+            self.now.set(if idle { now.max(server.next_deadline()) } else { now });
+        }
+        self.now.get()
     }
 
     /// Ends a server, which closes its sessions.

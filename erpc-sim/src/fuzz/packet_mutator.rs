@@ -88,7 +88,7 @@ impl PacketMutator {
             220..=239 => own,
             _ => ConnectionId::new(0, input.u8() & 1 != 0, input.u32(), input.u32()),
         };
-        let message = match input.u8() % 15 {
+        let message = match input.u8() % 16 {
             0 => Control::Ping { sender },
             1 => Control::Pong,
             2 => Control::Closed,
@@ -111,6 +111,7 @@ impl PacketMutator {
             11 => Control::Probed,
             12 => Control::Resize { max_datagram: input.near(1_472) },
             13 => Control::Resized,
+            14 => Control::GoAway { sender },
             _ => Control::Moved { server: sender },
         };
         let info = ReplyInfo::from_u32(input.near(0));

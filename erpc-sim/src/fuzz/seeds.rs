@@ -93,7 +93,7 @@ fn packets(seeds: &mut Vec<Seed>) {
     push(seeds, "control", "hello-other-version", hello);
 }
 
-fn control_messages() -> [(&'static str, Control); 15] {
+fn control_messages() -> [(&'static str, Control); 16] {
     let id = ConnectionId::from_u64(0x0123_4567_89AB_CDEF);
     [
         ("hello", Control::Hello { client: id, low: 1, high: 1 }),
@@ -111,6 +111,7 @@ fn control_messages() -> [(&'static str, Control); 15] {
         ("resize", Control::Resize { max_datagram: 1_372 }),
         ("resized", Control::Resized),
         ("moved", Control::Moved { server: id }),
+        ("go-away", Control::GoAway { sender: id }),
     ]
 }
 

@@ -39,12 +39,13 @@ const ASKED: usize = 8;
 /// The lengths of the client's requests, in bytes.
 const REQUESTS: [usize; 8] = [8, 0, 32, 1_448, 1_449, 4_000, 20_000, 40_000];
 
-const REFUSALS: [Refusal; 5] = [
+const REFUSALS: [Refusal; 6] = [
     Refusal::Version,
     Refusal::Full,
     Refusal::NotListening,
     Refusal::Parameters,
     Refusal::HostFull,
+    Refusal::Draining,
 ];
 
 /// Plays a hostile server against a client endpoint. Checks after every step that all packets are

@@ -95,7 +95,9 @@ impl Party {
                     match rejected.reason {
                         // There is room again when a call ends or the session opens.
                         RejectReason::QueueFull => return,
-                        RejectReason::NoSession | RejectReason::Disconnecting => self.owed -= 1,
+                        RejectReason::NoSession
+                        | RejectReason::Disconnecting
+                        | RejectReason::PeerDraining => self.owed -= 1,
                         RejectReason::DeadlineExceeded if behaviour.deadline == Some(0) => {
                             self.owed -= 1
                         }

@@ -132,6 +132,11 @@ impl App<SimTransport> for Turn<'_> {
         let Some(at) = self.party.sessions.iter().position(|known| known.id == session) else {
             return self.oracle.blame(format!("an event of an unknown session: {event:?}"));
         };
+        if event == SessionEvent::Draining {
+            let session = &mut self.party.sessions[at];
+            session.closing = true;
+            return cx.disconnect(session.id);
+        }
         let SessionEvent::Closed(cause) = event else {
             let session = &mut self.party.sessions[at];
             session.open = true;

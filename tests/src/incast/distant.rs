@@ -363,6 +363,7 @@ impl App<Udp> for Caller {
                     self.call(cx, request);
                 }
             }
+            SessionEvent::Draining => panic!("no server shuts down gracefully"),
             SessionEvent::Closed(cause) => assert!(self.is_over, "the session closed: {cause}"),
         }
     }

@@ -100,6 +100,7 @@ impl App<Udp> for IncastClient {
                 request.resize(self.request);
                 self.call(cx, request);
             }
+            SessionEvent::Draining => panic!("no server shuts down gracefully"),
             SessionEvent::Closed(cause) => assert!(self.is_over, "the session closed: {cause}"),
         }
     }

@@ -120,9 +120,53 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
+    /// Asks the process to end, as the manager of a service does: SIGTERM.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Sends SIGINT, as Ctrl-C in a terminal does.
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    /// Asks the only child of the process to end: SIGTERM.
+    ///
+    /// # Panics
+    /// If the process has no child, or it cannot be signalled.
+    pub fn terminate_child(&self) {
+        let own = self.child.id();
+        let path = format!("/proc/{own}/task/{own}/children");
+        let children = std::fs::read_to_string(&path)
+            .unwrap_or_else(|error| panic!("{}: {path}: {error}", self.name));
+        let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
+        let child = child.and_then(Pid::from_raw);
+        let child = child.unwrap_or_else(|| panic!("{}: has no child", self.name));
+        kill_process(child, Signal::TERM)
+            .unwrap_or_else(|error| panic!("{}: its child: {error}", self.name));
+    }
+
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal)
             .unwrap_or_else(|error| panic!("{}: cannot be signalled: {error}", self.name));
+    }
+
+    /// Waits until the process has ended, with its input open. Returns the lines not read so far,
+    /// and the exit code; `None` if a signal has killed it.
+    ///
+    /// # Panics
+    /// If the process prints nothing for 20 s, and does not end.
+    pub fn ended(&mut self) -> (Vec<String>, Option<i32>) {
+        let mut lines = Vec::new();
+        loop {
+            match self.lines.recv_timeout(Self::OUTPUT_TIMEOUT) {
+                Ok(line) => lines.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("{}: does not end", self.name),
+            }
+        }
+        let status = self.child.wait().expect("the process is a child of this one");
+        (lines, status.code())
     }
 
     /// Closes the input of the process and waits for its end.

@@ -144,6 +144,7 @@ impl<T: Transport, M: Messages> App<T> for Calls<M> {
     fn on_session(&mut self, _: &mut Context<'_, T>, _: SessionId, event: SessionEvent) {
         match event {
             SessionEvent::Opened => self.opened += 1,
+            SessionEvent::Draining => self.fail("the server shuts down"),
             SessionEvent::Closed(cause) => self.fail(format!("a session closed: {cause}")),
         }
     }

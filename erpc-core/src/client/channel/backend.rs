@@ -2,9 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use super::balance::next_turn;
 use super::balancer::Balancer;
+use super::health::{HealthWatch, Openings};
 use crate::calling::link::{Link, LinkPhase};
 use crate::calling::plan::SessionSource;
 use crate::client::link_guard::LinkGuard;
@@ -42,8 +44,21 @@ pub(crate) struct Backend<T: Transport> {
     tasks: RefCell<Vec<TaskId>>,
     /// The load of streams, which have sessions of their own.
     streams: StreamLoad,
-    /// Why the last session could not be opened or has ended.
+    /// Why the server last got no more calls: why a session could not be opened or has ended, or
+    /// that the server does not serve.
     failure: Cell<Option<Cause>>,
+    health: Cell<Health>,
+    openings: Rc<Openings>,
+}
+
+/// What a server has reported about the service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Health {
+    /// The channel does not ask, or the server serves the service.
+    Serving,
+    /// The server has not reported yet.
+    Unknown,
+    NotServing,
 }
 
 impl<T: Transport> Backend<T> {
@@ -59,6 +74,8 @@ impl<T: Transport> Backend<T> {
             tasks: RefCell::default(),
             streams: balancer.streams().load(peer),
             failure: Cell::new(None),
+            health: Cell::new(balancer.health().map_or(Health::Serving, |_| Health::Unknown)),
+            openings: Rc::default(),
         });
         for _ in 0..sessions {
             let keeper = SessionKeeper {
@@ -69,6 +86,16 @@ impl<T: Transport> Backend<T> {
             };
             backend.tasks.borrow_mut().push(endpoint.scheduler().spawn_internal(keeper.keep()));
         }
+        if let Some(service) = balancer.health() {
+            let watch = HealthWatch {
+                endpoint: Rc::clone(endpoint),
+                balancer: Rc::downgrade(balancer),
+                backend: Rc::downgrade(&backend),
+                openings: Rc::clone(&backend.openings),
+                service: Arc::clone(service),
+            };
+            backend.tasks.borrow_mut().push(endpoint.scheduler().spawn_internal(watch.run()));
+        }
         backend
     }
 
@@ -76,8 +103,30 @@ impl<T: Transport> Backend<T> {
         self.peer
     }
 
-    pub(super) fn is_trying(&self) -> bool {
+    fn is_trying(&self) -> bool {
         self.trying.get() > 0
+    }
+
+    /// Whether the server gets calls.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_open() && self.health.get() == Health::Serving
+    }
+
+    /// Whether the server gets calls, or may soon get calls. A backend that has just lost its
+    /// sessions counts as open until its task has run.
+    pub(super) fn may_serve(&self) -> bool {
+        self.is_trying() || self.is_open() && self.health.get() != Health::NotServing
+    }
+
+    /// Sets what the server has reported.
+    pub(super) fn set_health(self: &Rc<Self>, health: Health, balancer: &Balancer<T>) {
+        if self.health.replace(health) == health {
+            return;
+        }
+        match health {
+            Health::Serving => balancer.opened(self),
+            Health::Unknown | Health::NotServing => balancer.not_serving(self),
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -112,12 +161,12 @@ impl<T: Transport> Backend<T> {
         self.open.borrow().iter().any(|open| Rc::ptr_eq(open, link))
     }
 
-    /// Records why a session could not be opened or has ended.
+    /// Records why the server gets no more calls.
     pub(super) fn failed(&self, cause: Cause) {
         self.failure.set(Some(cause));
     }
 
-    /// Why the last session could not be opened or has ended; `None` if that has not happened.
+    /// Why the server last got no more calls; `None` if that has not happened.
     pub(super) fn failure(&self) -> Option<Cause> {
         self.failure.get()
     }
@@ -162,6 +211,7 @@ impl<T: Transport> SessionKeeper<T> {
             } else {
                 let opened = self.endpoint.scheduler().now();
                 backend.open.borrow_mut().push(Rc::clone(&link));
+                backend.openings.count(executor);
                 if std::mem::replace(&mut had_one, true) {
                     balancer.reconnected();
                 }
@@ -171,7 +221,12 @@ impl<T: Transport> SessionKeeper<T> {
                 let Some(KeeperTarget { balancer, backend }) = self.target() else { return };
                 backend.open.borrow_mut().retain(|open| !Rc::ptr_eq(open, &link));
                 let base = balancer.backoff().base;
-                let LinkPhase::Closed(cause) = phase else { return };
+                // The calls of a session whose server shuts down go on without this backend.
+                let cause = match phase {
+                    LinkPhase::Draining => Cause::PeerDraining,
+                    LinkPhase::Closed(cause) => cause,
+                    LinkPhase::Opening | LinkPhase::Open => return,
+                };
                 // A server that accepts sessions only to end them is tried again only after a
                 // pause.
                 if self.endpoint.scheduler().now() - opened < base {

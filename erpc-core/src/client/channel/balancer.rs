@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(crate) struct BalancerSettings {
     pub(crate) backoff: Backoff,
     pub(in crate::client) resolve_pause: Duration,
     pub(crate) queue_limit: usize,
+    /// The service whose health decides which servers get calls.
+    pub(in crate::client) health: Option<Arc<str>>,
 }
 
 impl Default for BalancerSettings {
@@ -42,6 +45,7 @@ impl Default for BalancerSettings {
             backoff: Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(5) },
             resolve_pause: Duration::from_secs(1),
             queue_limit: 1_024,
+            health: None,
         }
     }
 }
@@ -130,6 +134,10 @@ impl<T: Transport> Balancer<T> {
         self.settings.backoff
     }
 
+    pub(super) fn health(&self) -> Option<&Arc<str>> {
+        self.settings.health.as_ref()
+    }
+
     pub(super) fn resolve_pause(&self) -> Duration {
         self.settings.resolve_pause
     }
@@ -180,7 +188,7 @@ impl<T: Transport> Balancer<T> {
         // A backend that still counts as open has just lost its sessions; its tasks have not run
         // yet.
         let backends = self.backends.borrow();
-        let soon = self.unresolved.get() || backends.iter().any(|b| b.is_trying() || b.is_open());
+        let soon = self.unresolved.get() || backends.iter().any(|b| b.may_serve());
         if soon { NoSession::Pending } else { NoSession::Down(self.no_server()) }
     }
 
@@ -201,8 +209,11 @@ impl<T: Transport> Balancer<T> {
         self.line.borrow().values().copied().collect()
     }
 
-    /// Handles the opening of a session of `backend`: queued calls start.
+    /// Handles the opening of a session of `backend`, or that it serves: queued calls start.
     pub(crate) fn opened(&self, backend: &Rc<Backend<T>>) {
+        if !backend.is_ready() {
+            return;
+        }
         let mut ready = self.ready.borrow_mut();
         if !ready.iter().any(|other| Rc::ptr_eq(other, backend)) {
             ready.push(Rc::clone(backend));
@@ -225,11 +236,18 @@ impl<T: Transport> Balancer<T> {
 
     /// Handles the end of a session of `backend`.
     pub(crate) fn lost(&self, backend: &Rc<Backend<T>>, cause: Cause) {
-        if !backend.is_open() {
+        if !backend.is_ready() {
             self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
         }
         self.streams.sweep();
         self.failed(backend, cause);
+    }
+
+    /// Handles that `backend` has reported that it does not serve: it gets no calls.
+    pub(super) fn not_serving(&self, backend: &Rc<Backend<T>>) {
+        self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
+        backend.failed(Cause::NotServing);
+        self.fails(ConnectProblem::Session(backend.peer(), Cause::NotServing));
     }
 
     /// Handles the failure of a session of `backend` to open, or the end of one: if no server is
@@ -260,7 +278,7 @@ impl<T: Transport> Balancer<T> {
 
     /// Whether every server was tried and none can be reached.
     fn is_down(&self) -> bool {
-        let up = |backend: &Rc<Backend<T>>| backend.is_open() || backend.is_trying();
+        let up = |backend: &Rc<Backend<T>>| backend.may_serve();
         !self.unresolved.get() && !self.backends.borrow().iter().any(up)
     }
 

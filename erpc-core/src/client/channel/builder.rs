@@ -82,6 +82,21 @@ impl<T: Transport> ChannelBuilder<T> {
         self
     }
 
+    /// Asks each server whether it serves `service`, by its full name such as `pkg.Service`, and
+    /// avoids servers that report that they do not. `""` asks about the server as a whole. Default:
+    /// not asked.
+    ///
+    /// The channel watches `erpc.health.v1.Health` at each server, with a stream of its own. A
+    /// server gets no calls before its first report. A server without that service counts as
+    /// serving. If no server serves, calls fail with
+    /// [`CallError::NoServer`](crate::protocol::CallError::NoServer), whose cause is
+    /// [`Cause::NotServing`](crate::protocol::Cause::NotServing), unless they
+    /// [wait](CallOptions::wait_for_ready).
+    pub fn health_check(mut self, service: &str) -> Self {
+        self.settings.health = Some(Arc::from(service));
+        self
+    }
+
     /// Options of all calls; [`Channel::with`] overrides single ones. Default: nothing set.
     pub fn options(mut self, options: CallOptions) -> Self {
         self.options = Some(options);

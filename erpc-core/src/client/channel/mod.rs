@@ -4,6 +4,7 @@
 //!   Channel    the user's handle          mod.rs         Balancer  backends, call queue   balancer.rs
 //!   Builder    settings                   builder.rs     Backend   one server's sessions  backend.rs
 //!   Resolver   addresses of the servers   resolver.rs    Balance   choice of the server   balance.rs
+//!                                                        HealthWatch  whether it serves   health.rs
 //! ```
 //!
 //! A task of the endpoint keeps each session of a backend: it opens the session, waits for its end,
@@ -12,9 +13,10 @@
 
 mod backend;
 mod balance;
-mod balancer;
+pub(super) mod balancer;
 mod builder;
 mod follow;
+mod health;
 mod resolver;
 pub(super) mod sessions;
 mod stale;

@@ -26,7 +26,7 @@ use crate::client::channel::{
 };
 use crate::client::connect_error::{ConnectFailed, ConnectFailure};
 use crate::client::stream::caller::ClientStream;
-use crate::client::stream::open::StreamStart;
+use crate::client::stream::start::StreamStart;
 use crate::endpoint::{Endpoint, Handle};
 use crate::protocol::{CallError, Cause, RejectReason};
 use crate::service::{Codec, Method};
@@ -358,6 +358,12 @@ impl<T: Transport> SharedChannelBuilder<T> {
     /// fails with [`RejectReason::QueueFull`].
     pub const fn queue_limit(mut self, calls: usize) -> Self {
         self.settings.queue_limit = calls;
+        self
+    }
+
+    /// Asks each server whether it serves `service`; see [`ChannelBuilder::health_check`].
+    pub fn health_check(mut self, service: &str) -> Self {
+        self.settings.health = Some(Arc::from(service));
         self
     }
 

@@ -1,6 +1,6 @@
 //! The client's end of a stream.
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
 use std::task::{Context as TaskContext, Poll};
 
@@ -8,6 +8,7 @@ use super::pool::StreamLease;
 use crate::buf::MsgBuf;
 use crate::calling::link::LinkPhase;
 use crate::calling::response::named;
+use crate::calling::retry::is_repeatable;
 use crate::calling::streams::StreamCaller;
 use crate::endpoint::parts::EndpointParts;
 use crate::event_loop::Context;
@@ -16,7 +17,7 @@ use crate::executor::scheduler::Scheduler;
 use crate::executor::sleep::Sleep;
 use crate::executor::tasks::{TaskId, WakeSlot};
 use crate::executor::waiters::StreamWaiters;
-use crate::protocol::{CallError, Cause, NewCall, RejectReason, SessionId, SessionStats};
+use crate::protocol::{CallError, Cause, NewCall, RejectReason, Rejected, SessionId, SessionStats};
 use crate::service::{DecodeError, Metadata, MetadataRef, Sink, Source};
 use crate::stream::{BATCH, Batch, ClientNext, StreamClient, StreamOp};
 use crate::time::Instant;
@@ -35,7 +36,23 @@ pub(crate) struct ClientStream<T: Transport> {
     state: RefCell<ClientStreamState<T>>,
     /// Whether the stream is in the list of streams to flush.
     dirty: Cell<bool>,
+    /// The channel of the stream; not set for a stream of a session.
+    home: OnceCell<Box<dyn StreamHome<T>>>,
+    /// Number of times that the stream has left a server.
+    moves: Cell<u32>,
 }
+
+/// Finds another server for a stream.
+pub(super) trait StreamHome<T: Transport> {
+    /// Whether the stream may leave its server for another one.
+    fn can_move(&self) -> bool;
+
+    /// Starts to look for a server for `stream`. Returns false if no search is possible any more.
+    fn search(&self, stream: &Rc<ClientStream<T>>) -> bool;
+}
+
+/// Most servers that a stream tries. Each has refused it, or could not be reached.
+const MOST_MOVES: u32 = 8;
 
 struct ClientStreamState<T: Transport> {
     machine: StreamClient,
@@ -114,6 +131,8 @@ impl<T: Transport> ClientStream<T> {
                 waiting: StreamWaiters::default(),
             }),
             dirty: Cell::new(false),
+            home: OnceCell::new(),
+            moves: Cell::new(0),
         });
         stream.learn_now(&mut stream.state.borrow_mut());
         stream.arm();
@@ -155,11 +174,26 @@ impl<T: Transport> ClientStream<T> {
         self.deadline
     }
 
-    /// Gives a session to a stream that was created without one.
+    /// Sets the channel of the stream, which may find other servers.
+    pub(super) fn set_home(&self, home: Box<dyn StreamHome<T>>) {
+        debug_assert!(self.home.get().is_none(), "a stream has one channel");
+        drop(self.home.set(home));
+    }
+
+    /// Looks for a server for a stream that has no session.
+    pub(super) fn search(&self) {
+        let Some(stream) = self.me.upgrade() else { return };
+        if !self.home.get().is_some_and(|home| home.search(&stream)) {
+            self.end_unbound(CallError::NotExecuted(Cause::Shutdown));
+        }
+    }
+
+    /// Gives a session to a stream that has none.
     pub(crate) fn bind(&self, lease: StreamLease<T>) {
         let mut state = self.state.borrow_mut();
         state.machine.bind(lease.number());
         state.lease = Some(lease);
+        state.knows_limit = false;
         self.learn_now(&mut state);
         // Wake the waiting writers, so that they can now wait for the session to open.
         let writers = std::mem::take(&mut state.waiting.writers);
@@ -213,15 +247,23 @@ impl<T: Transport> ClientStream<T> {
         session: SessionId,
         ask: StreamOp,
         request: MsgBuf,
-    ) -> Result<(), CallError> {
+    ) -> Result<(), Rejected> {
         let Some(stream) = self.me.upgrade() else { return Ok(()) };
         let deadline = if ask == StreamOp::Close { Instant::NEVER } else { self.deadline };
         let call = NewCall { method: self.method, request, token: 0, extended: true, deadline };
-        let called = self.endpoint.calls().streams().call(cx, session, stream, ask, call);
-        called.map_err(|rejected| {
-            self.endpoint.pool().recycle(rejected.request);
-            CallError::Rejected(rejected.reason)
-        })
+        self.endpoint.calls().streams().call(cx, session, stream, ask, call)
+    }
+
+    /// A call ended before anything of it was sent. It is kept for another server, or fails.
+    fn unsent(&self, ask: StreamOp, error: CallError, request: MsgBuf) {
+        let kept = match is_repeatable(&error) {
+            true => self.keep(ask, request),
+            false => Err(request),
+        };
+        if let Err(request) = kept {
+            self.endpoint.pool().recycle(request);
+            self.state.borrow_mut().machine.replied(ask, Err(error));
+        }
     }
 
     /// Cancels the stream's calls, as no memory is left for a close request. The cancels tell the
@@ -269,7 +311,8 @@ impl<T: Transport> ClientStream<T> {
         if machine.has_room(BATCH) || machine.sending().is_err() {
             woken.writers = std::mem::take(&mut waiting.writers);
         }
-        let over = if machine.is_over() { lease.take() } else { None };
+        let leaves = machine.has_left() && lease.is_some();
+        let over = if machine.is_over() || leaves { lease.take() } else { None };
         let timer = if machine.is_over() { timer.take() } else { None };
         let spoilt = machine.is_spoilt();
         drop(state);
@@ -280,7 +323,11 @@ impl<T: Transport> ClientStream<T> {
         }
         woken.wake(self.endpoint.scheduler().executor());
         if let Some(lease) = over {
-            lease.give_back(spoilt);
+            // The session that a stream has left may have no server.
+            lease.give_back(spoilt || leaves);
+        }
+        if leaves {
+            self.search();
         }
     }
 
@@ -329,12 +376,14 @@ impl<T: Transport> Flush<T> for ClientStream<T> {
             match call {
                 Ok(Some((ask, request))) => {
                     drop(state);
-                    let failed = match id {
-                        Ok(session) => self.call(cx, session, ask, request).err(),
-                        Err(cause) => Some(CallError::NotExecuted(cause)),
-                    };
-                    if let Some(error) = failed {
-                        self.state.borrow_mut().machine.replied(ask, Err(error));
+                    match id {
+                        Ok(session) => {
+                            if let Err(rejected) = self.call(cx, session, ask, request) {
+                                let error = CallError::Rejected(rejected.reason);
+                                self.unsent(ask, error, rejected.request);
+                            }
+                        }
+                        Err(cause) => self.unsent(ask, CallError::NotExecuted(cause), request),
                     }
                 }
                 Ok(None) => break,
@@ -357,6 +406,17 @@ impl<T: Transport> Flush<T> for ClientStream<T> {
 }
 
 impl<T: Transport> StreamCaller<T> for ClientStream<T> {
+    fn keep(&self, ask: StreamOp, request: MsgBuf) -> Result<(), MsgBuf> {
+        let can_move =
+            self.home.get().is_some_and(|home| home.can_move()) && !self.endpoint.is_closed();
+        if !can_move || self.moves.get() >= MOST_MOVES {
+            return Err(request);
+        }
+        let kept = self.state.borrow_mut().machine.keep(ask, request);
+        self.moves.set(self.moves.get() + u32::from(kept.is_ok() && ask == StreamOp::Open));
+        kept
+    }
+
     fn replied(&self, ask: StreamOp, result: Result<Option<MsgBuf>, CallError>) {
         let result = result.map_err(|error| named(error, self.name));
         self.state.borrow_mut().machine.replied(ask, result);

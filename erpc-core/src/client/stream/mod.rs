@@ -15,3 +15,5 @@
 pub(super) mod caller;
 pub(super) mod open;
 pub(super) mod pool;
+mod search;
+pub(super) mod start;

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
-use crate::calling::link::Link;
+use crate::calling::link::{Link, LinkPhase};
 use crate::client::link_guard::LinkGuard;
 use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
@@ -39,8 +39,9 @@ struct IdleSession<T: Transport> {
 }
 
 impl<T: Transport> IdleSession<T> {
+    /// Whether the session can carry no further stream.
     fn is_dead(&self) -> bool {
-        self.session.is_closed()
+        self.session.is_closed() || self.session.link().phase() == LinkPhase::Draining
     }
 }
 
@@ -87,6 +88,7 @@ impl<T: Transport> StreamPool<T> {
         let found = std::iter::from_fn(next).find(|idle| !idle.is_dead());
         let fresh = || IdleSession { session: LinkGuard::open(endpoint, peer), streams: 0 };
         let IdleSession { session, streams } = found.unwrap_or_else(fresh);
+        session.link().set_has_stream(true);
         StreamLease { session, number: streams + 1, pool: Rc::downgrade(self), _running: running }
     }
 
@@ -138,6 +140,7 @@ impl<T: Transport> StreamLease<T> {
         let Some(PeerSessions { idle, .. }) = peers.get_mut(&self.session.link().peer) else {
             return;
         };
+        self.session.link().set_has_stream(false);
         let given = IdleSession { session: self.session, streams: self.number };
         let useful = !given.is_dead() && !spoilt && given.streams < u32::MAX;
         let rest = if useful && idle.len() < MAX_IDLE {

@@ -11,7 +11,7 @@ use crate::protocol::stats::ResendCause;
 use crate::protocol::{CallError, Cause, NewCall, Notice};
 use crate::time::Instant;
 use crate::wire::PacketLayout;
-use crate::wire::extension::{DEADLINE_AT, EXTENSION_HEAD, remaining};
+use crate::wire::extension::{DEADLINE_AT, EXTENSION_HEAD, continues, remaining};
 
 /// A request in a slot.
 pub(super) struct Call {
@@ -298,6 +298,11 @@ impl Call {
     /// Whether the last request packet, which may be short, was ever sent.
     pub(super) fn is_last_sent(&self) -> bool {
         self.ever_sent == self.layout.packets()
+    }
+
+    /// Whether the request continues a stream.
+    pub(super) fn continues(&self) -> bool {
+        self.is_extended() && continues(self.request.as_slice())
     }
 
     /// Whether any packet of the request was ever sent.

@@ -22,13 +22,15 @@ pub(super) struct Common<R> {
     pub(super) intake: Intake,
 }
 
-/// Whether a session starts new calls. One byte, so that the common case takes one comparison.
+/// Which new calls a session starts, and when. One byte, so that the common case takes one
+/// comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Intake(u8);
 
 impl Intake {
-    const DRAINS: u8 = 1;
+    const DISCONNECTS: u8 = 1;
     const HOLDS: u8 = 2;
+    const SERVER_DRAINS: u8 = 4;
 
     /// New calls start immediately.
     #[inline(always)]
@@ -37,12 +39,21 @@ impl Intake {
     }
 
     /// `disconnect` was called: new calls are rejected, `Close` is sent when no call is left.
-    pub(super) fn drains(self) -> bool {
-        self.0 & Self::DRAINS != 0
+    pub(super) fn disconnects(self) -> bool {
+        self.0 & Self::DISCONNECTS != 0
     }
 
-    pub(super) fn drain(&mut self) {
-        self.0 |= Self::DRAINS;
+    pub(super) fn disconnect(&mut self) {
+        self.0 |= Self::DISCONNECTS;
+    }
+
+    /// The server shuts down: new calls are rejected, except those that continue a stream.
+    pub(super) fn server_drains(self) -> bool {
+        self.0 & Self::SERVER_DRAINS != 0
+    }
+
+    pub(super) fn begin_server_drain(&mut self) {
+        self.0 |= Self::SERVER_DRAINS;
     }
 
     /// The server may have dropped the session: calls wait in the queue until it has answered a
@@ -191,6 +202,11 @@ impl CallQueue {
             let size = call.request.len() as u32;
             (size > limit).then_some(Cause::RequestTooLarge(size))
         });
+    }
+
+    /// Fails the calls that a server that shuts down would refuse.
+    pub(super) fn fail_beginning(&mut self, cause: Cause, endpoint: &mut EndpointState) {
+        self.fail_some(endpoint, |call| (!call.continues()).then_some(cause));
     }
 
     /// Fails all calls.

@@ -235,6 +235,7 @@ impl<R: Route> Connecting<R> {
                     Refusal::Full => ConnectError::Full,
                     Refusal::HostFull => ConnectError::HostFull,
                     Refusal::NotListening => ConnectError::NotListening,
+                    Refusal::Draining => ConnectError::Draining,
                     Refusal::Parameters => ConnectError::Parameters,
                 };
                 Ok(Followup::End(Cause::Connect(error)))

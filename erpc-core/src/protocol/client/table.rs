@@ -240,7 +240,7 @@ impl<R: Route> ClientTable<R> {
         id: SessionId,
     ) {
         if let Some(session) = self.named_mut(id) {
-            session.common_mut().intake.drain();
+            session.common_mut().intake.disconnect();
             self.close_if_drained(turn, id.index);
         }
     }
@@ -252,7 +252,7 @@ impl<R: Route> ClientTable<R> {
         index: SessionIndex,
     ) {
         let Some(session) = self.sessions.get_mut(index) else { return };
-        if !session.common().intake.drains() || !session.is_drained() {
+        if !session.common().intake.disconnects() || !session.is_drained() {
             return;
         }
         match session {
@@ -343,8 +343,12 @@ impl<R: Route> ClientTable<R> {
         let Some(session) = session.filter(|session| session.common().id == id) else {
             return reject(RejectReason::NoSession, new.request);
         };
-        if session.common().intake.drains() {
+        let intake = session.common().intake;
+        if intake.disconnects() {
             return reject(RejectReason::Disconnecting, new.request);
+        }
+        if intake.server_drains() && !new.continues() {
+            return reject(RejectReason::PeerDraining, new.request);
         }
         let limit =
             session.opened().map_or(turn.endpoint.config.max_message, OpenSession::max_request);
@@ -437,7 +441,7 @@ impl<R: Route> ClientTable<R> {
         }
         let Some(session) = session.open_mut() else { return Err(DropReason::Unsolicited) };
         let outcome = session.on_packet(turn, &mut self.lines, header, body);
-        if session.common().intake.drains() {
+        if session.common().intake.disconnects() {
             self.close_if_drained(turn, index);
         }
         outcome

@@ -30,6 +30,8 @@ pub(in crate::protocol) struct Open<R> {
 /// The state in which an endpoint accepts sessions, and the sessions that are about to open.
 pub(in crate::protocol) struct Accepting<R> {
     acceptor: Option<Acceptor>,
+    /// The endpoint shuts down and refuses sessions.
+    draining: bool,
     /// `Open`s with valid cookies whose paths to the client are not known yet.
     pending: VecDeque<Open<R>>,
     rate: OpenRate,
@@ -42,11 +44,25 @@ const MOST_PENDING: usize = 4_096;
 impl<R: Route> Accepting<R> {
     /// The state of an endpoint that does not listen.
     pub(super) fn new(hasher: KeyedHasher) -> Self {
-        Self { acceptor: None, pending: VecDeque::new(), rate: OpenRate::new(hasher) }
+        Self {
+            acceptor: None,
+            draining: false,
+            pending: VecDeque::new(),
+            rate: OpenRate::new(hasher),
+        }
     }
 
     pub(super) fn listen(&mut self, acceptor: Acceptor) {
         self.acceptor = Some(acceptor);
+    }
+
+    /// Refuses sessions from now on.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining
     }
 
     pub(super) fn acceptor(&self) -> Option<&Acceptor> {
@@ -72,6 +88,7 @@ impl<R: Route> Accepting<R> {
         let message = match &self.acceptor {
             None => refusal(Refusal::NotListening),
             Some(_) if !version_fits => refusal(Refusal::Version),
+            Some(_) if self.draining => refusal(Refusal::Draining),
             Some(acceptor) => {
                 let proof = turn.endpoint.proof(turn.now, turn.endpoint.local.max_datagram);
                 acceptor.challenge(turn.now, route, client, proof)
@@ -150,7 +167,8 @@ impl<R: Route> Open<R> {
             asked.integrity && !mutant!(IntegrityIgnored) || turn.endpoint.wants_trailer();
         let credits = asked.credits.min(turn.endpoint.config.max_credits);
         let client_takes = (asked.eager, asked.max_message);
-        Some(Agreement::new((credits, trailer), datagram, client_takes))
+        let max_request = turn.endpoint.config.max_message;
+        Some(Agreement::new((credits, trailer), datagram, client_takes, max_request))
     }
 
     /// Whether the parameters are within the protocol's bounds.

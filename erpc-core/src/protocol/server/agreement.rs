@@ -22,6 +22,8 @@ pub(super) struct Agreement {
     pub(super) max_response: u32,
     /// Whether packets carry a checksum trailer.
     pub(super) trailer: bool,
+    /// Largest request that the server accepts, in bytes.
+    max_request: u32,
 }
 
 /// How messages are cut into packets of one size.
@@ -31,32 +33,52 @@ struct Cut {
     payload: u32,
     /// Largest payload of the first packet of a response, in bytes.
     first: u32,
+    /// Requests of fewer bytes are plain: they have one packet and are not too large. 0 if no
+    /// request is plain.
+    plain_end: u32,
 }
 
 impl Cut {
-    fn new(datagram: u32, eager: u32, trailer: bool) -> Self {
+    fn new(datagram: u32, eager: u32, trailer: bool, max_request: u32) -> Self {
         let payload = datagram - overhead(trailer) as u32;
-        Self { payload, first: eager.min(payload) }
+        Self { payload, first: eager.min(payload), plain_end: payload.min(max_request) + 1 }
     }
 }
 
 impl Agreement {
     /// `max_datagram` is the largest datagram in bytes. The client takes `eager` bytes of a
-    /// response unasked, and responses of at most `max_response` bytes.
+    /// response unasked, and responses of at most `max_response` bytes. The server takes requests of
+    /// at most `max_request` bytes.
     pub(super) fn new(
         (credits, trailer): (u16, bool),
         max_datagram: u32,
         (eager, max_response): (u32, u32),
+        max_request: u32,
     ) -> Self {
-        let cut = |datagram| Cut::new(datagram, eager, trailer);
+        let cut = |datagram| Cut::new(datagram, eager, trailer, max_request);
         let cuts = [cut(max_datagram.min(MIN_DATAGRAM as u32)), cut(max_datagram)];
         let eager = cuts[1].first;
-        Self { credits, cuts, eager, max_datagram, max_response, trailer }
+        Self { credits, cuts, eager, max_datagram, max_response, trailer, max_request }
     }
 
     /// Changes the size of large packets to datagrams of `datagram` bytes.
     pub(super) fn resize(&mut self, datagram: u32) {
-        self.cuts[1] = Cut::new(datagram, self.eager, self.trailer);
+        let is_plain = self.cuts[1].plain_end > 0;
+        self.cuts[1] = Cut::new(datagram, self.eager, self.trailer, self.max_request);
+        if !is_plain {
+            self.end_plain();
+        }
+    }
+
+    /// From now on no request is plain.
+    pub(super) fn end_plain(&mut self) {
+        self.cuts.iter_mut().for_each(|cut| cut.plain_end = 0);
+    }
+
+    /// Whether a request of `size` bytes may be plain.
+    #[inline(always)]
+    pub(super) fn is_plain(&self, size: u32, is_large: bool) -> bool {
+        size < self.cuts[usize::from(is_large)].plain_end
     }
 
     /// Largest payload of a large or small packet, in bytes.

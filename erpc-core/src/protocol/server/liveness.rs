@@ -38,6 +38,11 @@ impl Liveness {
         self.last_heard = now;
     }
 
+    /// When the client was last heard.
+    pub(super) fn last_heard(&self) -> Instant {
+        self.last_heard
+    }
+
     /// When the timer must fire next, as of the last [`Self::new`] or [`Self::on_timer`].
     pub(super) fn due(&self) -> Instant {
         self.due

@@ -2,7 +2,7 @@
 //! slots.
 //!
 //! Servers are passive (thesis section 6.4): they have no retransmission timer. Unasked, a server
-//! sends only pings and `Close`. It repeats a response only when a repeated request or a request
+//! sends only pings, and `GoAway` and `Close` when it shuts down. It repeats a response only when a repeated request or a request
 //! for response asks for it.
 //!
 //! | file | content |
@@ -15,6 +15,7 @@
 //! | `listen` | the endpoints that listen at one address |
 //! | `session` | one session: requests, responses, control messages |
 //! | `liveness` | whether the client is still alive |
+//! | `farewell` | how often a client is told that the server shuts down |
 //! | `slot` | the state of one request of a session |
 //! | `receiving` | a request of several packets, while it arrives |
 //! | `kept_response` | a response, from its first packet until the client confirms it |
@@ -28,6 +29,7 @@
 mod accept;
 mod agreement;
 mod credit_returns;
+mod farewell;
 mod grants;
 mod hosts;
 mod kept_response;

@@ -85,6 +85,9 @@ impl<R: Route> ServerTable<R> {
 
     /// Checks that one more session from this address may open.
     fn admit(&self, endpoint: &EndpointState, route: &R) -> Result<(), Refusal> {
+        if self.accepting.is_draining() {
+            return Err(Refusal::Draining);
+        }
         let is_new_socket = !self.grants.knows(route);
         self.hosts.admit(&endpoint.config, self.sessions.len(), route.host(), is_new_socket)
     }
@@ -325,6 +328,41 @@ impl<R: Route> ServerTable<R> {
     /// See [`Core::host_sessions`](crate::protocol::Core::host_sessions).
     pub(in crate::protocol) fn host_sessions(&self, route: &R) -> usize {
         self.hosts.sessions(route.host())
+    }
+
+    /// Begins to shut down: sessions and requests are refused from now on, and every client is told.
+    /// Running requests go on. A second call does nothing.
+    pub(in crate::protocol) fn drain<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        if self.accepting.is_draining() {
+            return;
+        }
+        self.accepting.drain();
+        let indices: Vec<SessionIndex> = self.sessions.iter().map(|(index, _)| index).collect();
+        for index in indices {
+            let session = &mut self.sessions[index];
+            session.drain(turn);
+            turn.endpoint.timers.arm(timer(index), session.timer_due());
+        }
+    }
+
+    pub(in crate::protocol) fn is_draining(&self) -> bool {
+        self.accepting.is_draining()
+    }
+
+    /// Answers a request that no handler has run and that none will run.
+    pub(in crate::protocol) fn refuse<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        request: RequestHandle,
+    ) {
+        let session = session(&mut self.sessions, request.client());
+        match session.and_then(|session| Some((session.execution(request.number)?, session))) {
+            Some((execution, session)) => {
+                let window = self.grants.window(session.socket());
+                session.refuse(turn, window, request.number, execution);
+            }
+            None => orphaned(turn.endpoint, None),
+        }
     }
 
     /// Tells every client once that this endpoint shuts down, and ends all sessions.

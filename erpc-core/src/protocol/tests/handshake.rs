@@ -37,6 +37,7 @@ fn names(packets: &[Vec<u8>]) -> Vec<&'static str> {
         Control::Resize { .. } => "Resize",
         Control::Resized => "Resized",
         Control::Moved { .. } => "Moved",
+        Control::GoAway { .. } => "GoAway",
     };
     packets.iter().map(name).collect()
 }

@@ -17,6 +17,7 @@
 //! | `path_sizes` | paths that drop large packets, or rewrite addresses |
 //! | `memory` | memory limits of messages |
 //! | `retransmission`, `recovery` | loss, and what is sent again |
+//! | `drain` | a server that shuts down |
 //! | `liveness`, `endings` | silent or dead peers, and the end of sessions |
 //! | `absence` | calls of a client whose loop was away |
 //! | `probes` | one probe for all calls to a silent server, and its timeout |
@@ -34,6 +35,7 @@ mod absence;
 mod announcements;
 mod cancels;
 mod deadlines;
+mod drain;
 mod endings;
 mod extensions;
 mod flow;

@@ -17,7 +17,8 @@ use crate::wire::checksum;
 use crate::wire::control::Control;
 use crate::wire::extension::{Extension, push_entry, put_extension};
 use crate::wire::{
-    ANNOUNCEMENT, CANCEL, HEADER_LEN, Header, Kind, PacketLayout, ReplyInfo, decode_status,
+    ANNOUNCEMENT, CANCEL, DRAINING, HEADER_LEN, Header, Kind, PacketLayout, ReplyInfo,
+    decode_status, is_refusal,
 };
 
 const GOLDEN: &str = include_str!("transcript.txt");
@@ -173,6 +174,17 @@ impl Scribe {
         self.text
     }
 
+    /// The server shuts down while a request is on its way.
+    fn drain(mut self) -> String {
+        self.call(b"hello");
+        let Pair { server, now, to_client, .. } = &mut self.pair;
+        server.drain(*now, to_client);
+        self.client_says(&["Request, which was on its way"]);
+        self.server_says(&["GoAway", "Failure: code 17, a refusal"]);
+        self.client_says(&["Pong"]);
+        self.text
+    }
+
     /// The server restarts and does not know the session.
     fn restart(mut self) -> String {
         self.pair.restart_server(7);
@@ -211,7 +223,8 @@ fn transcript() -> String {
         scribe.client_says(&words[..1]);
         scribe.server_says(&words[1..]);
     }
-    scribe.text
+    let text = scribe.text + "\nA server that shuts down.\n";
+    Scribe::new(Pair::new(1_200, config()), text).drain()
 }
 
 #[test]
@@ -285,7 +298,8 @@ fn the_parser_reads_the_golden_file() {
                     assert_eq!(extension.deadline(), if request { 50_000 } else { 0 }, "{words}");
                 }
                 if header.kind == Kind::Failure {
-                    let code = decode_status(body).code() as u32;
+                    let refused = is_refusal(body).then_some(DRAINING);
+                    let code = refused.unwrap_or_else(|| decode_status(body).code() as u32);
                     assert!(words.contains(&format!("code {code}")), "{words}: {code}");
                 }
                 assert_eq!(announced, words.contains("announced"), "{words}");
@@ -305,5 +319,6 @@ fn the_parser_reads_the_golden_file() {
     assert_eq!(kinds, (0..8).collect::<Vec<_>>(), "every kind of packet");
     forms.sort_unstable();
     forms.dedup();
-    assert_eq!(forms, (1..=10).collect::<Vec<_>>(), "every control message");
+    let expected: Vec<u32> = (1..=10).chain([16]).collect();
+    assert_eq!(forms, expected, "the control messages");
 }

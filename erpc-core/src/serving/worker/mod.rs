@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::buf::MsgBuf;
 use crate::clock;
@@ -80,6 +81,15 @@ impl WorkerPool {
     pub(crate) fn queue(&self) -> WorkerQueue {
         self.queue.clone()
     }
+
+    /// Ends the pool like a drop, but waits at most `within` for the handlers that run. The threads
+    /// of handlers that run longer end with their handlers.
+    pub(crate) fn end_within(mut self, within: Duration) {
+        self.queue.0.stop();
+        if !self.queue.0.wait_for_ends(self.threads.len(), within) {
+            self.threads.clear();
+        }
+    }
 }
 
 impl Drop for WorkerPool {
@@ -108,6 +118,14 @@ impl WorkerQueue {
     pub(crate) fn push(&self, job: WorkerJob) -> Result<(), JobRefused> {
         self.0.push(job).map_err(|(refused, _)| refused)
     }
+
+    /// Takes out the jobs of the endpoint with this mailbox that no worker has begun. The caller
+    /// has to answer them.
+    pub(crate) fn take_waiting(&self, mailbox: &Arc<Mailbox>) -> Vec<RequestHandle> {
+        let is_own = |job: &WorkerJob| Arc::ptr_eq(&job.mailbox, mailbox);
+        // The jobs are dropped here, without the queue's lock.
+        self.0.take_waiting(is_own).into_iter().map(|job| job.call).collect()
+    }
 }
 
 impl Clone for WorkerQueue {
@@ -132,6 +150,7 @@ fn work(queue: &WorkerQueue) {
     while let Some(job) = queue.0.pop() {
         run(job);
     }
+    queue.0.note_end();
 }
 
 /// Whether `thread` is the current thread.

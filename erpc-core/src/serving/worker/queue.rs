@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
+use std::time::Duration;
 
+use crate::clock;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A queue of jobs from many threads to many.
@@ -21,6 +23,8 @@ struct JobQueueState<J> {
     /// Number of workers that wait for a job. While it is 0, `push` makes no system call.
     idle: usize,
     stopped: bool,
+    /// Number of workers that have ended.
+    ended: usize,
 }
 
 /// Why a job was not queued.
@@ -33,7 +37,7 @@ pub(crate) enum JobRefused {
 impl<J> JobQueue<J> {
     /// A queue of at most `limit` jobs.
     pub(crate) fn new(limit: usize) -> Self {
-        let state = JobQueueState { jobs: VecDeque::new(), idle: 0, stopped: false };
+        let state = JobQueueState { jobs: VecDeque::new(), idle: 0, stopped: false, ended: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
@@ -74,6 +78,36 @@ impl<J> JobQueue<J> {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
         }
+    }
+
+    /// Takes out the queued jobs that `is_wanted` selects.
+    pub(crate) fn take_waiting(&self, is_wanted: impl Fn(&J) -> bool) -> Vec<J> {
+        let mut state = self.lock();
+        let (taken, left): (VecDeque<J>, VecDeque<J>) =
+            std::mem::take(&mut state.jobs).into_iter().partition(is_wanted);
+        state.jobs = left;
+        taken.into()
+    }
+
+    /// A worker got no further job and ends.
+    pub(crate) fn note_end(&self) {
+        self.lock().ended += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until `workers` workers have ended, at most for `within`. Returns whether they have.
+    pub(crate) fn wait_for_ends(&self, workers: usize, within: Duration) -> bool {
+        let end = clock::now() + within;
+        let mut state = self.lock();
+        while state.ended < workers {
+            let left = end - clock::now();
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// Refuses jobs from now on. Queued jobs are still handed out.

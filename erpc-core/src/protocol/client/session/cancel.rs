@@ -15,13 +15,14 @@
 use super::OpenSession;
 use super::response::is_announcement;
 use crate::mutants::mutant;
+use crate::protocol::client::call::Call;
 use crate::protocol::client::kept::KEPT_SMALL;
 use crate::protocol::client::lines::Lines;
 use crate::protocol::client::slot::{Quarantine, SlotState};
 use crate::protocol::index::SlotIndex;
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
-use crate::protocol::{Cause, Event};
+use crate::protocol::{Cause, Event, Notice, SessionEvent};
 use crate::transport::{Route, TxQueue};
 use crate::wire::{CANCEL, Header, Kind};
 
@@ -51,6 +52,29 @@ impl<R: Route> OpenSession<R> {
         for at in SlotIndex::all() {
             if self.slots[at].call().is_some_and(|call| call.deadline() <= turn.now) {
                 self.end_early(turn, lines, at, Cause::DeadlineExceeded);
+            }
+        }
+    }
+
+    /// The server shuts down. Calls of which nothing was sent end now, except those that continue a
+    /// stream; the server answers or refuses the others.
+    pub(super) fn on_server_draining<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+    ) {
+        let intake = &mut self.common.intake;
+        if intake.disconnects() || intake.server_drains() {
+            return;
+        }
+        intake.begin_server_drain();
+        let notice = Notice::Session(self.common.id, SessionEvent::Draining);
+        turn.endpoint.notices.push_back(notice);
+        self.common.queue.fail_beginning(Cause::PeerDraining, turn.endpoint);
+        for at in SlotIndex::all() {
+            let unsent = |call: &Call| !call.was_sent() && !call.continues();
+            if self.slots[at].call().is_some_and(unsent) {
+                self.end_early(turn, lines, at, Cause::PeerDraining);
             }
         }
     }

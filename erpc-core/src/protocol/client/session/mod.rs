@@ -414,6 +414,12 @@ impl<R: Route> OpenSession<R> {
                 }
                 Ok(Followup::None)
             }
+            Control::GoAway { sender } if sender == self.remote => {
+                self.liveness.heard(turn.now);
+                self.send_control(turn, Control::Pong, nonce);
+                self.on_server_draining(turn, lines);
+                Ok(Followup::None)
+            }
             Control::Close { sender } if sender == self.remote => {
                 self.send_control(turn, Control::Closed, nonce);
                 Ok(Followup::End(Cause::PeerClosed))

@@ -16,18 +16,26 @@ use crate::protocol::{Body, CallError, Cause, Event, Reply};
 use crate::status::{Code, Status};
 use crate::transport::{Route, TxQueue};
 use crate::wire::extension::Extension;
-use crate::wire::{ANNOUNCEMENT, Header, Kind, PacketLayout, Stamp, decode_status};
+use crate::wire::{ANNOUNCEMENT, Header, Kind, PacketLayout, Stamp, decode_status, is_refusal};
 
-/// The status in a failure. Its extension is ignored.
-fn status_of(message: &[u8], extended: bool) -> Status {
-    if !extended {
-        return decode_status(message);
-    }
-    match Extension::split(message) {
-        Ok((_, body)) => decode_status(body),
-        Err(_) => Status::new(Code::Unknown, "the peer sent a failure with a malformed extension"),
+/// The error of a call that the server answered with a failure. The extension is ignored.
+fn failure_of(message: &[u8], extended: bool) -> CallError {
+    let body = match extended {
+        true => Extension::split(message).map(|(_, body)| body),
+        false => Ok(message),
+    };
+    match body {
+        Ok(body) if is_refusal(body) => REFUSED,
+        Ok(body) => CallError::Status(decode_status(body)),
+        Err(_) => CallError::Status(Status::new(
+            Code::Unknown,
+            "the peer sent a failure with a malformed extension",
+        )),
     }
 }
+
+/// The error of a call that the server has refused because it shuts down.
+const REFUSED: CallError = CallError::NotExecuted(Cause::PeerDraining);
 
 /// Whether the first packet of a response announces it (true), or carries its beginning (false).
 pub(super) fn is_announcement(
@@ -105,7 +113,7 @@ impl<R: Route> OpenSession<R> {
         }
         let extended = header.flags.extended();
         let result = if failure {
-            Err(CallError::Status(status_of(body, extended)))
+            Err(self.failed(turn, lines, body, extended))
         } else {
             Ok(Reply { body: Body::Packet(body), extended })
         };
@@ -289,13 +297,29 @@ impl<R: Route> OpenSession<R> {
         let Complete { message, failure, extended } = complete;
         let is_large = message.len() > KEPT_SMALL as usize;
         let result = if failure {
-            let status = status_of(message.as_slice(), extended);
+            let error = self.failed(turn, lines, message.as_slice(), extended);
             turn.endpoint.pool.recycle(message);
-            Err(CallError::Status(status))
+            Err(error)
         } else {
             Ok(Reply { body: Body::Message(message), extended })
         };
         self.reply(turn, lines, at, is_large, result)
+    }
+
+    /// The error of a call that the server answered with this failure. A refusal tells the client
+    /// that the server shuts down.
+    fn failed<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        message: &[u8],
+        extended: bool,
+    ) -> CallError {
+        let error = failure_of(message, extended);
+        if error == REFUSED {
+            self.on_server_draining(turn, lines);
+        }
+        error
     }
 
     /// Gives up a call whose response cannot be received.

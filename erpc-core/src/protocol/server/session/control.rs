@@ -29,7 +29,7 @@ pub(in crate::protocol::server) enum ControlEffect {
 impl<R: Route> ServerSession<R> {
     /// When the session's timer must fire next.
     pub(in crate::protocol::server) fn timer_due(&self) -> Instant {
-        self.liveness.due()
+        self.liveness.due().min(self.farewell_due())
     }
 
     /// Tells the client that the session is open, and that it may use `share` units of the receive
@@ -164,10 +164,10 @@ impl<R: Route> ServerSession<R> {
             Verdict::Ping => self.send_ping(turn, window),
             Verdict::Gone => return ControlEffect::Ends,
         }
-        ControlEffect::Stays
+        self.on_farewell_timer(turn)
     }
 
-    fn send<X: TxQueue<Route = R>>(
+    pub(super) fn send<X: TxQueue<Route = R>>(
         &self,
         turn: &mut Turn<'_, X>,
         message: Control,
@@ -178,7 +178,7 @@ impl<R: Route> ServerSession<R> {
     }
 
     /// This endpoint's id for the session.
-    fn local_id(&self, endpoint: &EndpointState) -> ConnectionId {
+    pub(super) fn local_id(&self, endpoint: &EndpointState) -> ConnectionId {
         ConnectionId::new(endpoint.local.steer, true, self.id.index.get(), self.id.generation)
     }
 }

@@ -5,14 +5,17 @@
 //! | `receive` | receives requests, cancels and confirmations; sends credit returns |
 //! | `respond` | sends responses and statuses |
 //! | `control` | the session opens, stays alive, ends |
+//! | `drain` | the server shuts down: running requests finish, new ones are refused |
 //! | `plain` | the common case: a request of one packet, a response of one packet |
 
 mod control;
+mod drain;
 mod plain;
 mod receive;
 mod respond;
 
 use super::agreement::Agreement;
+use super::farewell::Farewell;
 use super::grants::SAMPLE;
 use super::liveness::Liveness;
 use super::memory::SessionMemory;
@@ -53,6 +56,8 @@ pub(super) struct ServerSession<R> {
     /// The socket that the client sends from.
     socket: SocketIndex,
     liveness: Liveness,
+    /// Set when this endpoint begins to shut down.
+    farewell: Option<Box<Farewell>>,
     memory: SessionMemory,
     /// Number of requests handed to handlers.
     requests: u64,
@@ -89,6 +94,7 @@ impl<R: Route> ServerSession<R> {
             until_sample: 1 + id.index.get() as u8 % SAMPLE,
             socket,
             liveness: Liveness::new(turn.now, &turn.endpoint.config),
+            farewell: None,
             memory: SessionMemory::default(),
             requests: 0,
             slots: Slots::from_fn(|slot| ServerSlot::new(slot.number_before_first())),

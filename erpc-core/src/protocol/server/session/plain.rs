@@ -31,8 +31,7 @@ impl<R: Route> ServerSession<R> {
             && self.flags.with_large(header.flags.large()) == header.flags
             && header.packet.get() == 0
             && header.size as usize == body_len
-            && header.size
-                <= self.agreed.payload(header.flags.large()).min(turn.endpoint.config.max_message);
+            && self.agreed.is_plain(header.size, header.flags.large());
         let slot = &mut self.slots[SlotIndex::of(header.request)];
         if !fits || !slot.is_plain_next(header.request) {
             return None;

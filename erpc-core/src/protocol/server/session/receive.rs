@@ -119,6 +119,11 @@ impl<R: Route> ServerSession<R> {
             return Err(DropReason::OutOfOrder);
         }
         slot.claim(header.request, is_large, memory, &mut turn.endpoint.pool);
+        if self.refuses(header, body) {
+            self.refuse_new(turn, window, header.request);
+            return Ok(Event::None);
+        }
+        let Step { slot, memory, .. } = self.step(header.request, window);
         let deadline = told_deadline(header, body, turn.now);
         if packets == 1 {
             let buffer = slot.execute(turn.arrived_at(), memory);

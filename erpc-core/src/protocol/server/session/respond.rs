@@ -108,7 +108,7 @@ impl<R: Route> ServerSession<R> {
 
     /// Sends the first packet or the announcement, and stores the response in its slot.
     #[inline]
-    fn put<X: TxQueue<Route = R>>(
+    pub(super) fn put<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         window: ReplyInfo,

@@ -1,0 +1,146 @@
+//! Watches the health of a channel's server.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::Poll;
+
+use super::backend::{Backend, Health};
+use super::balancer::Balancer;
+use crate::client::stream::start::watch_peer;
+use crate::endpoint::parts::EndpointParts;
+use crate::executor::sleep::Sleep;
+use crate::executor::tasks::Executor;
+use crate::executor::waiters::Waiters;
+use crate::health::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
+use crate::protocol::CallError;
+use crate::service::Incoming;
+use crate::status::Code;
+use crate::transport::Transport;
+
+/// Counts the sessions that a backend has opened. A new session may be to a restarted server.
+#[derive(Default)]
+pub(super) struct Openings {
+    count: Cell<u64>,
+    waiters: RefCell<Waiters>,
+}
+
+impl Openings {
+    /// Counts a session that has opened.
+    pub(super) fn count(&self, executor: &Executor) {
+        self.count.set(self.count.get() + 1);
+        let waiters = self.waiters.take();
+        waiters.wake(executor);
+    }
+
+    /// Waits until more than `seen` sessions have opened. Returns their number.
+    async fn after(&self, seen: u64, executor: &Executor) -> u64 {
+        poll_fn(|cx| {
+            if self.count.get() > seen {
+                return Poll::Ready(self.count.get());
+            }
+            self.waiters.borrow_mut().add(executor, cx);
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Watches whether a server serves. Begins anew when a session to the server has opened.
+pub(super) struct HealthWatch<T: Transport> {
+    pub(super) endpoint: Rc<EndpointParts<T>>,
+    pub(super) balancer: Weak<Balancer<T>>,
+    pub(super) backend: Weak<Backend<T>>,
+    pub(super) openings: Rc<Openings>,
+    pub(super) service: Arc<str>,
+}
+
+impl<T: Transport> HealthWatch<T> {
+    pub(super) async fn run(self) {
+        let executor = self.endpoint.scheduler().executor();
+        let mut seen = self.openings.after(0, executor).await;
+        let mut failures = 0;
+        loop {
+            let Some(mut reports) = self.watch() else { return };
+            let ended = {
+                let mut follow = pin!(self.follow(&mut reports, &mut failures));
+                let mut opened = pin!(self.openings.after(seen, executor));
+                poll_fn(|cx| match opened.as_mut().poll(cx) {
+                    Poll::Ready(count) => Poll::Ready(Err(count)),
+                    Poll::Pending => follow.as_mut().poll(cx).map(Ok),
+                })
+                .await
+            };
+            drop(reports);
+            match ended {
+                // The server may have restarted: its report is out of date.
+                Err(count) => {
+                    seen = count;
+                    self.set(Health::Unknown);
+                }
+                Ok(Watched::Unsupported) => {
+                    self.set(Health::Serving);
+                    seen = self.openings.after(seen, executor).await;
+                }
+                Ok(Watched::Lost) => {
+                    failures += 1;
+                    self.set(Health::NotServing);
+                    let Some(backoff) = self.balancer.upgrade().map(|balancer| balancer.backoff())
+                    else {
+                        return;
+                    };
+                    let scheduler = self.endpoint.scheduler();
+                    let pause = backoff.pause(failures, scheduler.random());
+                    let sleep = Sleep::new(scheduler, scheduler.now() + pause);
+                    let opened = self.openings.after(seen, executor);
+                    seen = sleep.limit(opened).await.unwrap_or(seen);
+                }
+            }
+        }
+    }
+
+    /// Starts to watch. `None` if the channel or the backend was dropped.
+    fn watch(&self) -> Option<Incoming<HealthCheckResponse>> {
+        let (balancer, backend) = (self.balancer.upgrade()?, self.backend.upgrade()?);
+        let request = HealthCheckRequest { service: self.service.as_ref().to_owned() };
+        Some(watch_peer(balancer.streams(), &self.endpoint, backend.peer(), &request))
+    }
+
+    /// Reads the reports until the stream ends.
+    async fn follow(
+        &self,
+        reports: &mut Incoming<HealthCheckResponse>,
+        failures: &mut u32,
+    ) -> Watched {
+        loop {
+            match reports.next().await {
+                Ok(Some(report)) => {
+                    *failures = 0;
+                    self.set(match report.status() {
+                        ServingStatus::Serving => Health::Serving,
+                        _ => Health::NotServing,
+                    });
+                }
+                Err(CallError::NoSuchMethod(_)) => return Watched::Unsupported,
+                Err(error) if error.code() == Code::Unimplemented => return Watched::Unsupported,
+                Ok(None) | Err(_) => return Watched::Lost,
+            }
+        }
+    }
+
+    fn set(&self, health: Health) {
+        if let (Some(balancer), Some(backend)) = (self.balancer.upgrade(), self.backend.upgrade()) {
+            backend.set_health(health, &balancer);
+        }
+    }
+}
+
+/// How a watch has ended.
+enum Watched {
+    /// The server does not report its health.
+    Unsupported,
+    /// The server shuts down, or cannot be reached.
+    Lost,
+}

@@ -1,0 +1,49 @@
+//! The end of serving: requests that run go on until a deadline.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Context as TaskContext;
+
+use super::requests::Requests;
+use crate::event_loop::Context;
+use crate::status::Status;
+use crate::transport::Transport;
+
+impl<T: Transport> Requests<T> {
+    /// The endpoint begins to shut down; the protocol refuses new requests.
+    pub(crate) fn drain(&self, cx: &mut Context<'_, T>) {
+        self.draining.set(true);
+        self.refuse_early(cx);
+    }
+
+    /// Wakes the task of `cx` when the session of a client has ended.
+    pub(crate) fn watch_clients(&self, cx: &TaskContext<'_>) {
+        self.watchers.borrow_mut().add(self.scheduler().executor(), cx);
+    }
+
+    /// Answers all requests that are not answered yet, and drops their handlers' tasks. Requests
+    /// that wait for a worker are refused. Returns the number of calls and streams that were cut
+    /// off.
+    pub(crate) fn cut_off(&self, cx: &mut Context<'_, T>) -> usize {
+        self.take_answers(cx);
+        let workers = self.methods.get().and_then(|methods| methods.workers.as_ref());
+        let waiting = workers.map_or(Vec::new(), |workers| workers.take_waiting(self.mailbox()));
+        for &call in &waiting {
+            self.running.ended(call);
+            cx.refuse(call);
+        }
+        let status = Status::unavailable(
+            "the server shut down before the handler had answered; the call may have been executed in part",
+        );
+        let running = self.running.take_all();
+        let count = running.len();
+        for (call, task) in running {
+            if let Some(task) = task {
+                // Dropping a handler's values may panic; the panic hook has reported it.
+                let abort = || self.scheduler().executor().abort(task);
+                drop(catch_unwind(AssertUnwindSafe(abort)));
+            }
+            cx.respond_status(call, &status);
+        }
+        waiting.len() + count + self.cut_off_streams(cx, &status)
+    }
+}

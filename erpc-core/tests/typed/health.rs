@@ -1,0 +1,198 @@
+//! The health of services: reporters, and channels that avoid servers that do not serve.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use erpc_core::calling::CallOptions;
+use erpc_core::client::{Channel, Session};
+use erpc_core::health::{CHECK, HealthCheckRequest, HealthReporter, ServingStatus, WATCH};
+use erpc_core::protocol::{CallError, Cause};
+use erpc_core::status::Code;
+use erpc_core::transport::mem::MemTransport;
+
+use crate::support::number;
+use crate::world::{WHO, World};
+
+const MS: Duration = Duration::from_millis(1);
+const SERVICE: &str = "test.World";
+
+/// A world whose servers report that they serve.
+fn world(servers: u64) -> World {
+    let world = World::asleep(servers);
+    for index in 0..servers as usize {
+        world.behaviours[index].health.set(SERVICE, ServingStatus::Serving);
+        world.start(index);
+    }
+    world
+}
+
+fn channel(world: &World) -> Channel<MemTransport> {
+    let channel = Channel::to(&world.client, world.routes()).health_check(SERVICE).build();
+    world.finish(channel.call(&WHO, &number(0))).unwrap();
+    world.run_for(MS);
+    channel
+}
+
+/// The servers that answer twelve calls.
+fn answering(world: &World, channel: &Channel<MemTransport>) -> Vec<u64> {
+    let mut servers: Vec<u64> =
+        (0..12).map(|_| world.finish(channel.call(&WHO, &number(0))).unwrap()).collect();
+    servers.sort_unstable();
+    servers.dedup();
+    servers
+}
+
+#[test]
+fn a_server_that_does_not_serve_gets_no_calls_until_it_serves() {
+    let world = world(3);
+    let channel = channel(&world);
+    assert_eq!(answering(&world, &channel), [0, 1, 2]);
+    let health = &world.behaviours[1].health;
+    for _ in 0..3 {
+        health.set(SERVICE, ServingStatus::NotServing);
+        world.run_for(MS);
+        assert_eq!(answering(&world, &channel), [0, 2]);
+        health.set(SERVICE, ServingStatus::Serving);
+        world.run_for(MS);
+        assert_eq!(answering(&world, &channel), [0, 1, 2]);
+    }
+}
+
+#[test]
+fn the_health_of_other_services_does_not_matter() {
+    let world = world(2);
+    let channel = channel(&world);
+    world.behaviours[0].health.set("test.Other", ServingStatus::NotServing);
+    world.behaviours[1].health.set("", ServingStatus::NotServing);
+    world.run_for(MS);
+    assert_eq!(answering(&world, &channel), [0, 1]);
+}
+
+#[test]
+fn a_server_that_does_not_report_its_health_counts_as_serving() {
+    let world = World::asleep(2);
+    world.behaviours[0].is_silent.store(true, Ordering::Relaxed);
+    (0..2).for_each(|index| world.start(index));
+    let channel = channel(&world);
+    assert_eq!(answering(&world, &channel), [0], "server 1 does not know the service");
+}
+
+#[test]
+fn calls_fail_or_wait_while_no_server_serves() {
+    let world = world(2);
+    let channel = channel(&world);
+    for server in &world.behaviours {
+        server.health.set(SERVICE, ServingStatus::NotServing);
+    }
+    world.run_for(MS);
+    match world.finish(channel.call(&WHO, &number(0))) {
+        Err(CallError::NoServer(why)) => {
+            assert_eq!(why.cause(), Cause::NotServing);
+            let text = why.to_string();
+            assert!(text.contains("1000") && text.contains("1001"), "{text}");
+            assert!(text.contains("do not serve"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let error = world.wait(channel.ready()).unwrap_err();
+    assert!(error.to_string().contains("do not serve"), "{error}");
+    let waits = channel.with(CallOptions::new().wait_for_ready(true));
+    let call = waits.call(&WHO, &number(0));
+    world.run_for(1_000 * MS);
+    assert!(!call.is_ready());
+    world.behaviours[1].health.set(SERVICE, ServingStatus::Serving);
+    assert_eq!(world.finish(call), Ok(1));
+}
+
+#[test]
+fn the_first_calls_wait_for_the_first_report() {
+    let world = world(2);
+    world.behaviours[0].health.set(SERVICE, ServingStatus::NotServing);
+    let channel = Channel::to(&world.client, world.routes()).health_check(SERVICE).build();
+    let calls: Vec<_> = (0..6).map(|_| channel.call(&WHO, &number(0))).collect();
+    for call in calls {
+        assert_eq!(world.finish(call), Ok(1));
+    }
+    assert_eq!(world.behaviours[0].handled(), 0);
+}
+
+#[test]
+fn a_server_that_restarts_is_asked_again() {
+    let world = world(2);
+    let channel = channel(&world);
+    for status in [ServingStatus::NotServing, ServingStatus::Serving] {
+        world.stop(1);
+        world.run_until(|| channel.backends()[1].sessions == 0);
+        world.behaviours[1].health.set(SERVICE, status);
+        world.run_for(300 * MS);
+        world.start(1);
+        world.run_until(|| channel.backends()[1].sessions == 1);
+        world.run_for(MS);
+        let serves = status == ServingStatus::Serving;
+        assert_eq!(answering(&world, &channel).contains(&1), serves, "{status:?}");
+    }
+}
+
+#[test]
+fn watching_clients_are_told_of_a_drain_and_do_not_delay_it() {
+    let world = world(2);
+    let channel = channel(&world);
+    let session = world.client.open(World::route(0));
+    let mut reports = watch(&session, SERVICE);
+    assert_eq!(next(&world, &mut reports), Some(ServingStatus::Serving));
+    world.behaviours[0].health.shut_down();
+    let begun = world.now();
+    let drain = world.drain(0, 1_000 * MS);
+    assert_eq!(next(&world, &mut reports), Some(ServingStatus::NotServing));
+    assert_eq!(next(&world, &mut reports), None);
+    drop((reports, session));
+    assert_eq!(world.wait(drain), 0);
+    assert!(world.now() - begun < 10 * MS, "{:?}", world.now() - begun);
+    assert_eq!(answering(&world, &channel), [1]);
+}
+
+type Reports = erpc_core::service::Incoming<erpc_core::health::HealthCheckResponse>;
+
+fn watch(session: &Session<MemTransport>, service: &str) -> Reports {
+    session.server_streaming(&WATCH, &HealthCheckRequest { service: service.to_owned() })
+}
+
+fn next(world: &World, reports: &mut Reports) -> Option<ServingStatus> {
+    world.wait(reports.next()).unwrap().map(|report| report.status())
+}
+
+#[test]
+fn a_check_and_a_watch_report_the_status() {
+    let world = world(1);
+    let session = world.client.open(World::route(0));
+    let check = |service: &str| {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        world.wait(session.call(&CHECK, &request)).map(|report| report.status())
+    };
+    let health = &world.behaviours[0].health;
+    assert_eq!(
+        (check(""), check(SERVICE)),
+        (Ok(ServingStatus::Serving), Ok(ServingStatus::Serving))
+    );
+    assert_eq!(check("test.Unknown").unwrap_err().code(), Code::NotFound);
+    let mut unknown = watch(&session, "test.Unknown");
+    assert_eq!(next(&world, &mut unknown), Some(ServingStatus::ServiceUnknown));
+    let mut reports = watch(&session, SERVICE);
+    assert_eq!(next(&world, &mut reports), Some(ServingStatus::Serving));
+    health.set(SERVICE, ServingStatus::NotServing);
+    assert_eq!(next(&world, &mut reports), Some(ServingStatus::NotServing));
+    assert_eq!(check(SERVICE), Ok(ServingStatus::NotServing));
+    health.set("test.Unknown", ServingStatus::Serving);
+    assert_eq!(next(&world, &mut unknown), Some(ServingStatus::Serving));
+}
+
+#[test]
+fn no_service_serves_after_the_reporter_was_shut_down() {
+    let health = HealthReporter::new();
+    health.set(SERVICE, ServingStatus::Serving);
+    health.shut_down();
+    health.set(SERVICE, ServingStatus::Serving);
+    assert_eq!(health.status(SERVICE), ServingStatus::NotServing);
+    assert_eq!(health.status(""), ServingStatus::NotServing);
+    assert_eq!(health.status("test.Unknown"), ServingStatus::ServiceUnknown);
+}
