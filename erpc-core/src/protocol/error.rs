@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::buf::{MsgBuf, NoMemory};
 use crate::status::Status;
+use crate::transport::NetworkError;
 
 /// Why a call has no response.
 ///
@@ -28,6 +29,9 @@ pub enum CallError {
     ResponseLost(Cause),
 }
 
+// Every reply is moved as a `Result` with this error.
+const _: () = assert!(size_of::<CallError>() <= 24);
+
 /// Why a call failed for a reason other than the handler's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -38,6 +42,9 @@ pub enum Cause {
     Unresolved,
     /// The peer was silent for the liveness timeout.
     PeerDead,
+    /// Packets do not reach the peer: its host, a router or this host's system says so, and the
+    /// peer has not answered since. A server that was killed, or a network without a route.
+    Unreachable(NetworkError),
     /// The peer answers pings, but no packets of a call have got through for the liveness timeout,
     /// neither large nor small ones.
     NoProgress,
@@ -73,8 +80,11 @@ pub enum Cause {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No answer within the connect timeout: nothing listens there, or the path drops the packets.
+    /// No answer within the connect timeout, and no error: the path drops the packets, or the host
+    /// is down.
     Timeout,
+    /// Packets do not reach the peer: its host, a router or this host's system says so.
+    Unreachable(NetworkError),
     /// The peer speaks other versions of the protocol, from the first number to the second.
     Version(u16, u16),
     /// The peer accepts no more sessions:
@@ -155,6 +165,9 @@ impl fmt::Display for Cause {
             Self::Connect(error) => error.fmt(f),
             Self::Unresolved => f.write_str("no server's address is known"),
             Self::PeerDead => f.write_str("the peer does not answer"),
+            Self::Unreachable(error) => {
+                write!(f, "the peer cannot be reached any more: {error}")
+            }
             Self::NoProgress => f.write_str(
                 "the peer answers but the call's packets do not get through; does something on the path drop them?",
             ),
@@ -190,6 +203,7 @@ impl fmt::Display for ConnectError {
             Self::Timeout => {
                 f.write_str("no answer; is a server listening there, and does a firewall pass UDP?")
             }
+            Self::Unreachable(error) => error.fmt(f),
             Self::Version(low, high) => {
                 write!(
                     f,

@@ -37,6 +37,7 @@ impl Cause {
             Self::Connect(_)
             | Self::Unresolved
             | Self::PeerDead
+            | Self::Unreachable(_)
             | Self::NoProgress
             | Self::AddressChanged
             | Self::PeerReset

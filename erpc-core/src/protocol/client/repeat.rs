@@ -40,6 +40,16 @@ impl Repeat {
         self.count = 0;
     }
 
+    /// The next copy is sent before its time.
+    pub(super) fn hurry(&mut self) {
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Whether the count has reached its maximum, so that further copies have the same nonce.
+    pub(super) fn is_counted_out(&self) -> bool {
+        self.count == u8::MAX
+    }
+
     /// A copy was sent: arms the timer for the next copy.
     pub(super) fn arm<R, X>(&mut self, turn: &mut Turn<'_, X>, common: &mut Common<R>) {
         // The timeout is exact, not rounded up to the next copy. A timer that was armed for a call

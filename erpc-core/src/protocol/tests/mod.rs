@@ -17,6 +17,7 @@
 //! | `path_sizes` | paths that drop large packets, or rewrite addresses |
 //! | `memory` | memory limits of messages |
 //! | `retransmission`, `recovery` | loss, and what is sent again |
+//! | `undelivered` | reports that packets did not reach the server, true and forged |
 //! | `liveness`, `endings` | silent or dead peers, and the end of sessions |
 //! | `probes` | one probe for all calls to a silent server, and its timeout |
 //! | `transcript` | every kind of packet, byte by byte |
@@ -54,6 +55,7 @@ mod retransmission;
 mod strangers;
 mod transcript;
 mod turns;
+mod undelivered;
 
 pub(super) use pair::TestRoute;
 

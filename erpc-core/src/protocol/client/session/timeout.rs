@@ -48,12 +48,16 @@ impl<R: Route> OpenSession<R> {
         if self.liveness.is_dead(read_until, config) {
             return Followup::End(Cause::PeerDead);
         }
+        let next_inquiry = match self.inquire(turn) {
+            Ok(next_at) => next_at,
+            Err(end) => return end,
+        };
         self.look_at_path(turn, lines);
         let reset_at = lines.probing(self.peer).reset_at();
         let (config, read_until) = (&turn.endpoint.config, turn.endpoint.read_until);
         let mut ping =
             read_until >= self.liveness.ping_at(config) || self.liveness.is_older_than(reset_at);
-        let mut deadline = self.common.queue.deadline();
+        let mut deadline = self.common.queue.deadline().min(next_inquiry);
         let is_widespread = self.is_widespread(lines.probing(self.peer));
         let read_until = read_until.max(lines.probing(self.peer).read_until());
         debug_assert!(read_until <= turn.now, "an answer came before now");
@@ -317,7 +321,7 @@ impl<R: Route> OpenSession<R> {
         turn.tx.push_bytes(&self.common.route, packet.as_bytes());
     }
 
-    fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+    pub(super) fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let nonce = u32::from(self.liveness.ping(turn.now));
         let sender = self.common.local_id(turn.endpoint);
         self.send_control(turn, Control::Ping { sender }, nonce);
