@@ -1,7 +1,7 @@
 //! Rules for reports that packets were not delivered: a forged report ends no session whose server
 //! is alive and answers, and true reports end sessions quickly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use erpc_core::time::Instant;
 use erpc_core::transport::NetworkError;
@@ -13,9 +13,9 @@ use crate::{Feature, SimRoute};
 /// After a report, a live server has at least this time to answer, in ns: four pings.
 const LEAST_SILENCE: u64 = 48_000_000;
 
-/// A session ends before so many of its pings have been returned without a packet from the server.
-/// An inquiry sends at most 8. Calls that time out meanwhile ping, too, but rarely.
-const MOST_RETURNED: u32 = 32;
+/// A session ends before so many of its pings in a row have been returned. An inquiry sends at most
+/// 4 to a dead server. Calls that time out meanwhile ping, too, but rarely.
+const MOST_RETURNED: usize = 16;
 
 /// The times at which endpoints die and live again.
 #[derive(Debug)]
@@ -24,19 +24,17 @@ pub(super) struct Deaths {
     /// For each endpoint, when it last came to life, and whether it has lived before. `None` while
     /// it is dead.
     lives: BTreeMap<SimRoute, Option<(Instant, bool)>>,
-    /// The number of pings of a client's session that were returned since a packet of the server has
-    /// arrived. The key is the client, the server, and the session's id at the server. `None` if the
-    /// network or attackers send copies of pings.
-    returned: Option<BTreeMap<(usize, SimRoute, u64), u32>>,
+    /// The nonces of a session's pings that were returned since a packet of the server has arrived.
+    /// The key is the client, the server, and the session's id at the server.
+    returned: BTreeMap<(usize, SimRoute, u64), BTreeSet<u32>>,
 }
 
 impl Deaths {
     pub(super) fn new(plan: &Plan) -> Self {
-        let copies = [Feature::Duplicates, Feature::Replay, Feature::Spoofing];
         Self {
             is_reported: plan.features.has(Feature::Reports),
             lives: BTreeMap::new(),
-            returned: (!plan.features.has_any(&copies)).then(BTreeMap::new),
+            returned: BTreeMap::new(),
         }
     }
 
@@ -55,9 +53,8 @@ impl Oracle {
         let route = self.routes[index];
         let is_reborn = self.deaths.lives.contains_key(&route);
         self.deaths.lives.insert(route, Some((self.now, is_reborn)));
-        if let Some(returned) = &mut self.deaths.returned {
-            returned.retain(|(client, server, _), _| *client != index && *server != route);
-        }
+        let returned = &mut self.deaths.returned;
+        returned.retain(|(client, server, _), _| *client != index && *server != route);
     }
 
     pub(crate) fn endpoint_dies(&mut self, index: usize) {
@@ -67,20 +64,19 @@ impl Oracle {
     /// Endpoint `index` gets a packet of `from`.
     #[inline]
     pub(crate) fn hears(&mut self, index: usize, from: SimRoute) {
-        if let Some(returned) = &mut self.deaths.returned
-            && !returned.is_empty()
-        {
+        let returned = &mut self.deaths.returned;
+        if !returned.is_empty() {
             returned.retain(|(client, server, _), _| (*client, *server) != (index, from));
         }
     }
 
     /// Endpoint `index` gets a true report: a ping of its session with this id at `server` was
     /// returned.
-    pub(crate) fn ping_is_returned(&mut self, index: usize, server: SimRoute, id: u64) {
-        let Some(returned) = &mut self.deaths.returned else { return };
-        let count = returned.entry((index, server, id)).or_insert(0);
-        *count += 1;
-        if *count > MOST_RETURNED {
+    pub(crate) fn ping_is_returned(&mut self, index: usize, server: SimRoute, id: u64, nonce: u32) {
+        let nonces = self.deaths.returned.entry((index, server, id)).or_default();
+        nonces.insert(nonce);
+        let count = nonces.len();
+        if count > MOST_RETURNED {
             let what = format!(
                 "a session to {server} goes on after {count} of its pings were returned and nothing came from there"
             );
@@ -98,8 +94,7 @@ impl Oracle {
         let server = record.address.server;
         let lived = self.deaths.has_lived_since(&server, record.heard_at);
         let silence = self.now.nanos_since(record.heard_at);
-        let is_impatient = record.opened_at.is_none() || silence < LEAST_SILENCE;
-        if lived && is_impatient && self.clocks_are_true {
+        if lived && silence < LEAST_SILENCE && self.clocks_are_true {
             self.blame_session(
                 session,
                 format!("{what}, although its server {server} is alive and was heard {silence} ns ago: {error}"),

@@ -164,8 +164,8 @@ impl World<'_> {
                 && header.packet.get() == PING
                 && header.connection.is_server_role()
             {
-                let id = header.connection.to_u64();
-                self.oracle.ping_is_returned(index, report.route, id);
+                let (id, nonce) = (header.connection.to_u64(), header.request.to_u32());
+                self.oracle.ping_is_returned(index, report.route, id, nonce);
             }
         }
         self.nodes[index].port.report(report);

@@ -206,9 +206,11 @@ impl<R: Route> Connecting<R> {
         Some(Followup::None)
     }
 
-    /// Whether the client has sent `Hello` to `route`, and nothing has come from there.
-    pub(super) fn waits_for_first_answer(&self, route: &R) -> bool {
-        matches!(self.step, Step::Hello) && self.common.route == *route
+    /// Whether the client has sent `Hello` to `route` at `since` or before, and nothing has come from
+    /// there.
+    pub(super) fn is_unanswered_since(&self, route: &R, since: Instant) -> bool {
+        let is_first = matches!(self.step, Step::Hello) && self.offered.is_none();
+        is_first && self.common.route == *route && self.repeat.since() <= since
     }
 
     /// Whether the path to the server has to be looked up.

@@ -26,6 +26,11 @@ impl Repeat {
         Self { since: now, at: now, count: 0 }
     }
 
+    /// When the handshake or the closing began.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
     pub(super) fn count(&self) -> u8 {
         self.count
     }

@@ -382,7 +382,7 @@ impl<R: Route> ClientTable<R> {
     ) {
         let route = self.sessions[index].common().route;
         let is_silent = |session: &ClientSession<R>| match session {
-            ClientSession::Connecting(connecting) => connecting.waits_for_first_answer(&route),
+            ClientSession::Connecting(connecting) => connecting.is_unanswered_since(&route, since),
             ClientSession::Open(session) => {
                 *session.route() == route && !session.is_heard_since(since)
             }

@@ -230,6 +230,22 @@ fn a_confirmed_report_ends_all_silent_sessions_to_the_address() {
 }
 
 #[test]
+fn a_handshake_that_begins_during_an_inquiry_waits_for_its_own_answer() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"sent");
+    bounce(&mut pair, REFUSED);
+    pair.pass(ms(1));
+    let opening = pair.connect();
+    while is_open(&pair, session) {
+        pair.take_to_server();
+        pair.pass(pair.client.next_deadline() - pair.now);
+    }
+    assert_eq!(pair.closed(opening), None);
+    pair.live(ms(200));
+    assert!(is_open(&pair, opening));
+}
+
+#[test]
 fn connecting_to_a_refusing_host_fails_after_a_second_hello() {
     for error in [REFUSED, NO_ROUTE] {
         let mut pair = Pair::new(1_472, EndpointConfig::new());
