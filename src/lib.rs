@@ -172,8 +172,8 @@ pub use erpc_core::service::{
 };
 pub use erpc_core::serving::WorkerPool;
 pub use erpc_core::status::{Code, Status};
-pub use erpc_core::transport::Transport;
 pub use erpc_core::transport::udp::{UdpConfig, UdpTransport as Udp};
+pub use erpc_core::transport::{NetworkError, Obstacle, Transport};
 pub use erpc_core::zerocopy;
 pub use erpc_derive::{FixedLayout, Service};
 /// The well-known types of protocol buffers, such as `Timestamp`, that generated code uses.
@@ -204,8 +204,8 @@ pub mod service {
 /// in the receive buffers.
 pub mod transport {
     pub use erpc_core::transport::{
-        Arena, Capabilities, ChargeModel, Link, MAX_BURST, MIN_DATAGRAM, NoMarks, Path, Route,
-        RxPacket, RxQueue, TransportStats, TxPacket, TxQueue, Waker,
+        Arena, Capabilities, ChargeModel, Link, MAX_BURST, MIN_DATAGRAM, NoMarks, Path, QUOTE_LEN,
+        Route, RxPacket, RxQueue, TransportStats, TxPacket, TxQueue, Undelivered, Waker,
     };
 
     /// A transport that drops, duplicates, delays and corrupts packets, for tests.

@@ -44,6 +44,14 @@ mod chosen {
     }
 
     mutants! {
+        /// A single report that a packet was not delivered ends the session.
+        ReportBelieved,
+        /// The packets that come during an inquiry do not end it.
+        InquiryAnswerIgnored,
+        /// An inquiry ends no session, whatever becomes of its pings.
+        InquiryHasNoResult,
+        /// After the end of a session, reports of its packets find the place of its successor.
+        GoneSessionStaysFindable,
         /// The client drops the last credit of each credit return.
         CreditLeak,
         /// A roll-back of request packets does not return their credits.

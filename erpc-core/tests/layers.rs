@@ -57,7 +57,10 @@ const ORDERS: &[Order<'_>] = &[
             "status",
         ],
     },
-    Order { folder: "transport", entries: &["charge", "interface", "mem", "udp", "fault"] },
+    Order {
+        folder: "transport",
+        entries: &["charge", "undelivered", "interface", "mem", "udp", "fault"],
+    },
     Order {
         folder: "stream",
         entries: &["mod", "frame", "batch", "outbox", "inbox", "client", "server"],

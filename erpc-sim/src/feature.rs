@@ -71,11 +71,14 @@ pub enum Feature {
     /// Servers accept few sessions. They reserve some of these for hosts with few sessions, or
     /// limit the sessions per host.
     Limits,
+    /// Hosts return packets to endpoints that are dead (ICMP), and attackers that have seen packets
+    /// of calls forge such messages.
+    Reports,
 }
 
 impl Feature {
     /// All features.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Loss,
         Self::Bursts,
         Self::Duplicates,
@@ -106,6 +109,7 @@ impl Feature {
         Self::Pacing,
         Self::Absence,
         Self::Limits,
+        Self::Reports,
     ];
 
     /// Features that may end a session early.
@@ -161,6 +165,7 @@ impl Feature {
             Self::Pacing => "pacing",
             Self::Absence => "absence",
             Self::Limits => "limits",
+            Self::Reports => "reports",
         }
     }
 

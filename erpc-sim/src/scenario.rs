@@ -81,7 +81,8 @@ impl Scenario {
         // In about a third of the runs no feature ends sessions, because the end of a session hides
         // other bugs.
         let spares = random.percent(35);
-        let mut features = Feature::ALL.into_iter().fold(Features::none(), |set, feature| {
+        let others = Feature::ALL.into_iter().filter(|feature| *feature != Feature::Reports);
+        let mut features = others.fold(Features::none(), |set, feature| {
             let drawn = random.percent(density);
             let kills = Feature::DEADLY.contains(&feature)
                 || Feature::LOSSY.contains(&feature) && set.has_any(&Feature::LOSSY);
@@ -96,6 +97,9 @@ impl Scenario {
         let vanish = features.has_any(&[Feature::Crashes, Feature::Partitions]);
         if (vanish || spares) && random.percent(50) {
             features = features.with(Feature::SlowHandlers);
+        }
+        if random.percent(40) {
+            features = features.with(Feature::Reports);
         }
         features
     }

@@ -9,7 +9,7 @@ use erpc_core::buf::MsgBuf;
 use erpc_core::time::Instant;
 use erpc_core::transport::{
     Capabilities, ChargeModel, Link, MAX_BURST, NoMarks, Path, RxPacket, RxQueue, Transport,
-    TransportStats, TxPacket, TxQueue, Waker,
+    TransportStats, TxPacket, TxQueue, Undelivered, Waker,
 };
 use erpc_core::wire::HEADER_LEN;
 use erpc_core::wire::checksum::{TRAILER_LEN, trailer_of};
@@ -96,6 +96,8 @@ pub struct Port {
     /// Charge units of the packets in the ring.
     held: Cell<u32>,
     sent: RefCell<Vec<Sent>>,
+    /// Reports of undelivered packets.
+    reports: RefCell<VecDeque<Undelivered<SimRoute>>>,
     spare: RefCell<Vec<Vec<u8>>>,
     stats: Cell<TransportStats>,
     /// Counts lent and held packets, to select one in N.
@@ -115,6 +117,7 @@ impl Port {
             ring: RefCell::default(),
             held: Cell::new(0),
             sent: RefCell::default(),
+            reports: RefCell::default(),
             spare: RefCell::default(),
             stats: Cell::default(),
             turn: Cell::new(0),
@@ -169,6 +172,17 @@ impl Port {
     #[must_use]
     pub fn has_waiting(&self, is: impl Fn(Instant, &[u8]) -> bool) -> bool {
         self.ring.borrow().iter().any(|packet| is(packet.at, &packet.bytes))
+    }
+
+    /// A report that a packet of the endpoint was not delivered arrives.
+    pub fn report(&self, report: Undelivered<SimRoute>) {
+        self.reports.borrow_mut().push_back(report);
+    }
+
+    /// Whether the endpoint has not taken all reports.
+    #[must_use]
+    pub fn has_reports(&self) -> bool {
+        !self.reports.borrow().is_empty()
     }
 
     /// Moves the packets that the endpoint has sent to the end of `out`.
@@ -274,6 +288,14 @@ impl Transport for SimTransport {
     /// Marks are always reported.
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
         Ok(())
+    }
+
+    fn has_undelivered(&self) -> bool {
+        self.port.has_reports()
+    }
+
+    fn next_undelivered(&mut self) -> Option<Undelivered<SimRoute>> {
+        self.port.reports.borrow_mut().pop_front()
     }
 
     fn wait(&mut self, _: Option<Duration>) {

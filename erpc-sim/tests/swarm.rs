@@ -59,6 +59,7 @@ fn acted(feature: Feature, faults: &FaultCounts, happened: &Happened) -> u64 {
         Feature::Pacing => happened.departures,
         Feature::Absence => happened.absences,
         Feature::Limits => happened.refused,
+        Feature::Reports => happened.forged_reports,
         Feature::Checksums => unreachable!("checksums only detect other faults"),
     }
 }

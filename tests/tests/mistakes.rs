@@ -20,8 +20,8 @@ fn printed_by_main(error: impl std::error::Error) -> String {
 
 const COUNT: CountRequest = CountRequest { number: 7 };
 
-const NO_ANSWER: &str = "no answer within the connect timeout: no server listens there, a firewall or a missing route \
-    drops UDP, or the server's event loop is busy, for example with a handler that blocks it";
+const NO_ANSWER: &str = "no answer within the connect timeout, and no error from the network: a firewall drops UDP, \
+    the host is down, or the server's event loop is busy, for example with a handler that blocks it";
 
 fn serve() -> ServerHandle {
     let server = Server::builder().add_service(LabService::default()).udp(loopback());

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use erpc::{Cause, ConnectFailure, Endpoint, EndpointConfig};
+use erpc::{Cause, ConnectFailure, Endpoint, EndpointConfig, NetworkError};
 use erpc_test_tools::limit::{millis, secs, within};
 use erpc_test_tools::process::Process;
 use erpc_tests::lab::client;
@@ -95,7 +95,7 @@ fn call_outcomes_are_true_when_a_server_stays_down() {
         let begun = Instant::now();
         load.drain(&endpoint, LIVENESS * 20);
         eprintln!("all calls ended {:?} after the kill", begun.elapsed());
-        let dead = [None, Some(Cause::PeerDead)];
+        let dead = [None, Some(Cause::Unreachable(NetworkError::NothingListens))];
         assert!(load.outcomes().values().all(|outcome| dead.contains(&outcome.cause())));
 
         // No server listens. `connect` fails after its timeout.

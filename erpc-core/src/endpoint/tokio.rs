@@ -242,13 +242,15 @@ impl WatchedSockets {
                 None => pending().await,
             }
         });
+        // Tokio reports an error of the socket only if asked for it: a packet was not delivered.
+        let mut socket = pin!(self.socket.ready(Interest::READABLE | Interest::ERROR));
         poll_fn(|cx| {
             if let Poll::Ready(event) = self.event.poll_read_ready(cx) {
                 asleep.rung = true;
                 event?.clear_ready();
                 return Poll::Ready(Ok(None));
             }
-            if let Poll::Ready(socket) = self.socket.poll_read_ready(cx) {
+            if let Poll::Ready(socket) = socket.as_mut().poll(cx) {
                 return Poll::Ready(socket.map(Some));
             }
             timer.as_mut().poll(cx).map(|()| Ok(None))
@@ -262,7 +264,7 @@ impl WatchedSockets {
     reason = "the replacement is unsafe and missing in older versions; an `OwnedFd` fulfils its contract"
 )]
 fn watched(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(fd.try_clone_to_owned()?, Interest::READABLE)
+    AsyncFd::with_interest(fd.try_clone_to_owned()?, Interest::READABLE | Interest::ERROR)
 }
 
 /// Marks the endpoint as sleeping until this value is dropped.
@@ -297,3 +299,46 @@ impl Drop for ReactorSleep<'_> {
 }
 
 const BUSY: &str = "the endpoint is busy running this handler or callback";
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::thread;
+    use std::time::Instant;
+
+    use ::tokio::task::{LocalSet, spawn_local};
+
+    use super::*;
+    use crate::wire::control::Control;
+    use crate::wire::{ConnectionId, ReplyInfo};
+
+    #[test]
+    fn a_report_of_an_undelivered_packet_wakes_a_driven_endpoint_that_sleeps() {
+        let runtime = ::tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let stray_reports = |endpoint: &Endpoint| endpoint.stats().unwrap().protocol.stray_reports;
+        runtime.block_on(LocalSet::new().run_until(async {
+            let endpoint = Endpoint::udp().unwrap();
+            let socket = {
+                let rpc = endpoint.parts().rpc().unwrap();
+                UdpSocket::from(rpc.transport().watched()[0].try_clone_to_owned().unwrap())
+            };
+            let driven = endpoint.clone();
+            let driver = spawn_local(async move { drive(&driven).await });
+            // The endpoint has no timer, so it sleeps.
+            sleep(Duration::from_millis(50)).await;
+            let nobody = UdpSocket::bind("[::1]:0").unwrap().local_addr().unwrap();
+            let sender = thread::spawn(move || {
+                let to = ConnectionId::new(0, true, 1, 7);
+                let ping = Control::Ping { sender: to }.emit(to, 1, ReplyInfo::default());
+                socket.send_to(ping.as_bytes(), nobody).unwrap();
+            });
+            let begin = Instant::now();
+            while stray_reports(&endpoint) == 0 {
+                assert!(begin.elapsed() < Duration::from_secs(5), "the endpoint sleeps on");
+                sleep(Duration::from_millis(1)).await;
+            }
+            sender.join().unwrap();
+            driver.abort();
+        }));
+    }
+}

@@ -60,6 +60,9 @@ pub struct Rpc<T: Transport> {
 /// Most paths per turn that are looked up in the operating system, at about 9 us each.
 const LOOK_UPS: usize = 2;
 
+/// Most reports of undelivered packets per turn that the protocol gets.
+const REPORTS: usize = 16;
+
 /// Most handshakes per turn that continue, at about a microsecond each.
 const HANDSHAKES: usize = 8;
 
@@ -415,6 +418,10 @@ impl<T: Transport> Rpc<T> {
         if received > 0 {
             self.core.end_of_burst(now, queue_wait, tx);
         }
+        if self.transport.has_undelivered() {
+            work += self.pass_in_reports(now);
+        }
+        let (_, tx) = self.transport.split();
         self.core.expire(now, read_until, tx);
         if self.core.wants_route() {
             work += self.look_up_paths(now);
@@ -440,6 +447,17 @@ impl<T: Transport> Rpc<T> {
             }
         }
         delivered
+    }
+
+    /// Tells the protocol which packets were not delivered. Comes after the burst, whose packets may
+    /// show that the peers are alive. Returns the number of packets.
+    #[cold]
+    fn pass_in_reports(&mut self, now: Instant) -> usize {
+        for count in 0..REPORTS {
+            let Some(report) = self.transport.next_undelivered() else { return count };
+            self.core.undelivered(now, &report, self.transport.split().1);
+        }
+        REPORTS
     }
 
     /// Continues handshakes that wait for their path, only a few per turn, because each takes

@@ -22,7 +22,7 @@ use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::mutants::mutant;
 use crate::status::Status;
 use crate::time::Instant;
-use crate::transport::{Path, Route, RxPacket, TxQueue};
+use crate::transport::{Path, Route, RxPacket, TxQueue, Undelivered};
 use crate::wire::checksum;
 use crate::wire::control::Control;
 use crate::wire::{HEADER_LEN, Header, HeaderError, Kind, ReplyInfo, VERSION};
@@ -56,6 +56,8 @@ const FIRST_BUFFER: usize = 40;
 ///    expected to take long.
 /// 3. Call [`expire`](Self::expire) with the time up to which the receive queue has been read. It
 ///    costs a few comparisons if nothing is due.
+///    If the transport reports undelivered packets, pass them to [`undelivered`](Self::undelivered)
+///    before that.
 /// 4. While [`wants_route`](Self::wants_route), look up the path to
 ///    [`next_unrouted`](Self::next_unrouted) and pass it to [`routed`](Self::routed). A handshake
 ///    waits for the path.
@@ -433,6 +435,28 @@ impl<R: Route> Core<R> {
     #[inline]
     pub fn wants_route(&self) -> bool {
         self.client.wants_route() || self.server.wants_route()
+    }
+
+    /// Passes in a report that a packet of this endpoint was not delivered. If the packet is a
+    /// recent one of a session that this endpoint opened, the server is asked for a sign of life
+    /// immediately; the report alone ends no session. Other reports are counted and ignored.
+    ///
+    /// Takes constant time. If no packet reaches a server, its sessions end, which takes time in
+    /// proportion to all sessions.
+    #[cold]
+    pub fn undelivered<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        report: &Undelivered<R>,
+        tx: &mut X,
+    ) {
+        self.endpoint.timers.begin(now);
+        let turn = &mut Turn::new(now, &mut self.endpoint, tx);
+        if self.client.undelivered(turn, report) {
+            turn.endpoint.stats.undelivered += 1;
+        } else {
+            turn.endpoint.stats.stray_reports += 1;
+        }
     }
 
     /// Starts to open a session to `peer`. Calls are accepted and wait until it has opened. A

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::buf::{MsgBuf, NoMemory};
 use crate::debug_text::debug_is_display;
 use crate::status::Status;
+use crate::transport::NetworkError;
 
 /// Why a call has no response.
 ///
@@ -32,6 +33,9 @@ pub enum CallError {
     /// The handler ran, but its response could not be received.
     ResponseLost(Cause),
 }
+
+// Every reply is moved as a `Result` with this error.
+const _: () = assert!(size_of::<CallError>() <= 24);
 
 /// Why a channel reached no server. Cheap to clone. `Display` names the servers' addresses, or the
 /// name that could not be resolved, with the reasons.
@@ -81,6 +85,9 @@ pub enum Cause {
     NotServing,
     /// The peer was silent for the liveness timeout.
     PeerDead,
+    /// Packets do not reach the peer: its host, a router or this host's system says so, and the
+    /// peer has not answered since. A server that was killed, or a network without a route.
+    Unreachable(NetworkError),
     /// The peer answers pings, but no packets of a call have got through for the liveness timeout,
     /// neither large nor small ones.
     NoProgress,
@@ -120,9 +127,11 @@ pub enum Cause {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No answer within the connect timeout: nothing listens there, the path drops the packets, or
-    /// the server's event loop is busy.
+    /// No answer within the connect timeout, and no error: the path drops the packets, the host is
+    /// down, or the server's event loop is busy.
     Timeout,
+    /// Packets do not reach the peer: its host, a router or this host's system says so.
+    Unreachable(NetworkError),
     /// The peer speaks other versions of the protocol, from the first number to the second.
     Version(u16, u16),
     /// The peer accepts no more sessions:
@@ -222,6 +231,9 @@ impl fmt::Display for Cause {
                 "the peer has not answered for the liveness timeout: it has ended, the path is broken, or its event \
                  loop is blocked, for example by a handler",
             ),
+            Self::Unreachable(error) => {
+                write!(f, "the peer cannot be reached any more: {error}")
+            }
             Self::NoProgress => f.write_str(
                 "the peer answers but the call's packets do not get through; does something on the path drop them?",
             ),
@@ -257,9 +269,10 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Timeout => f.write_str(
-                "no answer within the connect timeout: no server listens there, a firewall or a missing route drops \
-                 UDP, or the server's event loop is busy, for example with a handler that blocks it",
+                "no answer within the connect timeout, and no error from the network: a firewall drops UDP, the host \
+                 is down, or the server's event loop is busy, for example with a handler that blocks it",
             ),
+            Self::Unreachable(error) => error.fmt(f),
             Self::Version(low, high) => {
                 write!(
                     f,

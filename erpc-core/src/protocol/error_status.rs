@@ -39,6 +39,7 @@ impl Cause {
             | Self::Unresolved
             | Self::NotServing
             | Self::PeerDead
+            | Self::Unreachable(_)
             | Self::NoProgress
             | Self::AddressChanged
             | Self::PeerReset

@@ -175,6 +175,11 @@ protocol_stats! {
     /// Calls that were cancelled or missed their deadline, and that the server has answered with a
     /// response.
     late_responses,
+    /// Reports of the network or the system that a recent packet of a session to a server was not
+    /// delivered.
+    undelivered,
+    /// Reports of other packets: late, forged, or sent to a client. They have no effect.
+    stray_reports,
 }
 
 impl ProtocolStats {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ChargeModel;
+use super::undelivered::Undelivered;
 use crate::buf::{Arena, MIN_PAYLOAD, TxPacket};
 use crate::wire::HEADER_LEN;
 use crate::wire::checksum::TRAILER_LEN;
@@ -163,8 +164,22 @@ pub trait Transport: 'static {
         Err(NoMarks)
     }
 
-    /// Blocks until a packet may have arrived, [`Waker::wake`] is called, or `timeout` passes.
-    /// `None` waits without limit. May return early. If the wake comes before the call, `wait`
+    /// Whether [`Transport::next_undelivered`] may return a report. Called once per turn, so it must
+    /// be as cheap as reading a field. False by default.
+    #[inline]
+    fn has_undelivered(&self) -> bool {
+        false
+    }
+
+    /// Takes the next report of a packet that was not delivered, from the system or from the
+    /// network. Each report is a hint: it may be forged or late, most losses are not reported, and
+    /// reports may be dropped. By default, there are none.
+    fn next_undelivered(&mut self) -> Option<Undelivered<Self::Route>> {
+        None
+    }
+
+    /// Blocks until a packet or a report may have arrived, [`Waker::wake`] is called, or `timeout`
+    /// passes. `None` waits without limit. May return early. If the wake comes before the call, `wait`
     /// returns immediately.
     fn wait(&mut self, timeout: Option<Duration>);
 

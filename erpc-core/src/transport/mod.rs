@@ -12,11 +12,13 @@ pub mod fault;
 mod interface;
 pub mod mem;
 pub mod udp;
+mod undelivered;
 
 pub use charge::ChargeModel;
 pub use interface::{
     Capabilities, Link, MAX_BURST, MIN_DATAGRAM, NoMarks, Path, Route, RxPacket, RxQueue,
     Transport, TransportStats, TxQueue, Waker,
 };
+pub use undelivered::{NetworkError, Obstacle, QUOTE_LEN, Undelivered};
 
 pub use crate::buf::{Arena, TxPacket};

@@ -169,15 +169,19 @@ pub enum Refusal {
     Draining = 6,
 }
 
-const HELLO: u32 = 1;
+/// The type of `Hello`.
+pub(crate) const HELLO: u32 = 1;
 const CHALLENGE: u32 = 2;
-const OPEN: u32 = 3;
+/// The type of `Open`.
+pub(crate) const OPEN: u32 = 3;
 const OPENED: u32 = 4;
 const REFUSED: u32 = 5;
-const PING: u32 = 6;
+/// The type of `Ping`.
+pub(crate) const PING: u32 = 6;
 const PONG: u32 = 7;
 const RESET: u32 = 8;
-const CLOSE: u32 = 9;
+/// The type of `Close`.
+pub(crate) const CLOSE: u32 = 9;
 const CLOSED: u32 = 10;
 const PROBE: u32 = 11;
 const PROBED: u32 = 12;
@@ -307,6 +311,12 @@ impl Control {
     /// Whether zero padding may follow the body.
     const fn may_be_padded(packet_type: u32) -> bool {
         matches!(packet_type, OPEN | OPENED | PROBE | PROBED)
+    }
+
+    /// The client's id in a handshake message of a client that begins with these bytes: in `Hello`
+    /// and `Open`. `None` if too few bytes are known.
+    pub(crate) fn quoted_client(packet: &[u8]) -> Option<ConnectionId> {
+        Fields(packet.get(HEADER_LEN..)?).id().ok()
     }
 
     /// The unpadded datagram of this message to `connection`, with its trailer.

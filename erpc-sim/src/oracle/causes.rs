@@ -42,6 +42,10 @@ impl Oracle {
     /// `PeerReset` in a run in which that may happen.
     pub(super) fn check_cause(&mut self, session: u32, cause: Cause, what: &str) {
         let is_late = cause == Cause::Connect(ConnectError::Timeout);
+        if let Cause::Unreachable(error) | Cause::Connect(ConnectError::Unreachable(error)) = cause
+        {
+            self.check_unreachable(session, error, what);
+        }
         if self.keeps_sessions() && !is_late {
             self.blame_session(
                 session,
@@ -84,7 +88,14 @@ impl Oracle {
                 }
                 return;
             }
-            Cause::PeerReset | Cause::Disconnected => return,
+            Cause::Unreachable(_) if !was_open => {
+                return self
+                    .blame_session(session, format!("{what}, and has never opened: {cause}"));
+            }
+            Cause::Unreachable(_)
+            | Cause::Connect(ConnectError::Unreachable(_))
+            | Cause::PeerReset
+            | Cause::Disconnected => return,
             // Other causes are impossible: all endpoints speak one version and keep to the sizes,
             // servers listen, and no endpoint shuts down.
             _ => {

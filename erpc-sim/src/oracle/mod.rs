@@ -8,6 +8,7 @@ mod causes;
 mod early;
 mod methods;
 mod outcomes;
+mod reports;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub(crate) use self::calls::Asked;
 use self::calls::{Call, CallPhase};
 use self::methods::MethodTimes;
 pub use self::outcomes::{HandlerEvents, Outcomes};
+use self::reports::Deaths;
 use self::streams::Stream;
 pub use self::streams::Streams;
 use crate::plan::Plan;
@@ -113,6 +115,7 @@ pub struct Oracle {
     /// all packets of the request. The missing packets may be in the transmit queue of this turn.
     unsent: Vec<u32>,
     method_times: MethodTimes,
+    deaths: Deaths,
     handler_events: HandlerEvents,
     outcomes: Outcomes,
     violation: Option<Violation>,
@@ -163,6 +166,7 @@ impl Oracle {
             opened: 0,
             unsent: Vec::new(),
             method_times: MethodTimes::default(),
+            deaths: Deaths::new(plan),
             handler_events: HandlerEvents::default(),
             outcomes: Outcomes::default(),
             violation: None,

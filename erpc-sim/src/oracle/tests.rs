@@ -3,6 +3,7 @@
 
 use erpc_core::protocol::{CallError, Cause, ConnectError, RejectReason};
 use erpc_core::status::{Code, Status};
+use erpc_core::transport::NetworkError;
 
 use super::calls::LATEST;
 use super::*;
@@ -120,6 +121,26 @@ impl Fixture {
         self
     }
 
+    fn server_lives(&mut self) -> &mut Self {
+        self.oracle.routes[SERVER.0] = ADDRESS.server;
+        self.oracle.endpoint_lives(SERVER.0);
+        self
+    }
+
+    fn server_dies(&mut self) -> &mut Self {
+        self.oracle.endpoint_dies(SERVER.0);
+        self
+    }
+
+    /// So many pings of the session are returned, because its server is dead.
+    fn has_pings_returned(&mut self, count: u32) -> &mut Self {
+        for nonce in 0..count {
+            self.oracle.ping_is_returned(0, ADDRESS.server, 7, nonce);
+            self.oracle.ping_is_returned(0, ADDRESS.server, 7, nonce);
+        }
+        self
+    }
+
     /// The next steps are about another call of the same session.
     fn calls_again(&mut self) -> &mut Self {
         self.id = self.oracle.begin(self.session, REQUEST, RESPONSE);
@@ -174,6 +195,11 @@ const CALM: &[Feature] = &[];
 const DEADLY: &[Feature] = &[Feature::Crashes];
 /// Packets may arrive damaged.
 const UNTRUSTED: &[Feature] = &[Feature::Crashes, Feature::Corruption];
+/// Packets to dead endpoints are returned.
+const REPORTED: &[Feature] = &[Feature::Crashes, Feature::Reports];
+const UNREACHABLE: Cause = Cause::Unreachable(NetworkError::NothingListens);
+const NEVER_REACHED: Cause =
+    Cause::Connect(ConnectError::Unreachable(NetworkError::NothingListens));
 const MS: u64 = 1_000_000;
 const LIVENESS: u64 = 10_000_000_000;
 const CONNECT: u64 = 2_000_000_000;
@@ -592,6 +618,56 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
     (
         DEADLY,
         |s| {
+            s.opens().closes(UNREACHABLE);
+        },
+        "and no packet was returned",
+    ),
+    (
+        &[Feature::Reports],
+        |s| {
+            s.server_lives().opens().after(48 * MS).closes(UNREACHABLE);
+        },
+        "nothing happened to the session",
+    ),
+    (
+        REPORTED,
+        |s| {
+            s.server_lives().opens().after(48 * MS - 1).closes(UNREACHABLE);
+        },
+        "although its server 1:1 is alive and was heard 47999999 ns ago",
+    ),
+    (
+        REPORTED,
+        |s| {
+            s.server_lives().after(48 * MS - 1).closes(NEVER_REACHED);
+        },
+        "although its server 1:1 is alive",
+    ),
+    (
+        REPORTED,
+        |s| {
+            s.server_lives().server_dies().server_lives().after(9).opens().after(99);
+            s.fails(CallError::NotExecuted(UNREACHABLE));
+        },
+        "although its server 1:1 is alive",
+    ),
+    (
+        REPORTED,
+        |s| {
+            s.server_lives().closes(UNREACHABLE);
+        },
+        "although its server",
+    ),
+    (
+        REPORTED,
+        |s| {
+            s.server_lives().opens().server_dies().has_pings_returned(17);
+        },
+        "a session to 1:1 goes on after 17 of its pings were returned",
+    ),
+    (
+        DEADLY,
+        |s| {
             s.opens().opens();
         },
         "opens twice",
@@ -692,6 +768,29 @@ const TRUE: &[(&[Feature], Steps)] = &[
     (DEADLY, |s| {
         s.is_executed();
         s.oracle.abandoned(s.id);
+    }),
+    (REPORTED, |s| {
+        s.server_lives().opens().after(48 * MS).closes(UNREACHABLE);
+    }),
+    (REPORTED, |s| {
+        s.server_lives().opens().server_dies().after(9).closes(UNREACHABLE);
+    }),
+    (REPORTED, |s| {
+        s.server_lives()
+            .opens()
+            .server_dies()
+            .after(9)
+            .server_lives()
+            .after(10)
+            .closes(UNREACHABLE);
+    }),
+    (REPORTED, |s| {
+        s.server_lives().server_dies().closes(NEVER_REACHED);
+    }),
+    (REPORTED, |s| {
+        s.server_lives().opens().server_dies().has_pings_returned(16);
+        s.oracle.hears(0, ADDRESS.server);
+        s.has_pings_returned(16);
     }),
     (&[Feature::ClockLeap], |s| {
         s.opens().after(1).closes(Cause::PeerDead);

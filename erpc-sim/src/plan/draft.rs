@@ -465,6 +465,11 @@ impl<'a> Draft<'a> {
         let links = u64::from(self.plan.topology.links());
         let mut events = Vec::new();
         let length = self.times.length;
+        // A session that gets neither calls nor pings through ends after a forged report, too.
+        let may_be_silent = |features: Features| {
+            features.has_any(&Feature::LOSSY)
+                || features.has_any(&[Feature::Squeeze, Feature::Absence])
+        };
         for feature in self.plan.features.iter() {
             let Some(mut random) = self.feature(feature) else { continue };
             let random = &mut random;
@@ -486,6 +491,11 @@ impl<'a> Draft<'a> {
                     }
                     Feature::Replay => PlannedEvent::Replay(random.within(1, 256) as u32),
                     Feature::Spoofing => PlannedEvent::Forge(random.within(1, 128) as u32),
+                    Feature::Reports
+                        if !self.plan.drawn.spare_sessions() || !may_be_silent(self.plan.drawn) =>
+                    {
+                        PlannedEvent::ForgeReports(random.within(1, 64) as u32)
+                    }
                     Feature::ClockStall => PlannedEvent::Stall(who, random.below(length).min(left)),
                     Feature::ClockLeap => {
                         PlannedEvent::Leap(who, (1 << random.within(10, 42)).min(HOUR))

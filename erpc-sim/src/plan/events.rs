@@ -18,6 +18,8 @@ pub enum PlannedEvent {
     Replay(u32),
     /// This many forged packets are sent.
     Forge(u32),
+    /// This many ICMP messages about packets that were delivered are forged.
+    ForgeReports(u32),
     /// The clock of an endpoint's host stands still for this time, in ns.
     Stall(usize, u64),
     /// The clock of an endpoint's host jumps ahead by this time, in ns.
@@ -60,6 +62,9 @@ impl Plan {
             PlannedEvent::Resume(at) => format!("the link {} works again", link(at)),
             PlannedEvent::Replay(count) => format!("{count} recorded packets are replayed"),
             PlannedEvent::Forge(count) => format!("{count} forged packets are sent"),
+            PlannedEvent::ForgeReports(count) => {
+                format!("{count} reports that packets were not delivered are forged")
+            }
             PlannedEvent::Stall(who, nanos) => {
                 format!("the clock of host {} stands still for {:?}", host(who), time(nanos))
             }

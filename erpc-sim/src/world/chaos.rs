@@ -1,22 +1,32 @@
 //! The plan's events: each one affects hosts or links once.
 
+use erpc_core::transport::{NetworkError, Obstacle, Undelivered};
 use erpc_core::wire::{HEADER_LEN, Header, Kind, VERSION};
 
-use super::{Event, RECORD_ONE_IN, RECORDED, World};
+use super::{Event, RECORD_ONE_IN, RECORDED, SHOWN, Truth, World};
 use crate::net::{LinkId, Packet};
 use crate::plan::PlannedEvent;
 use crate::{Feature, Random, SimRoute};
+
+/// The type of `Ping`; see WIRE.md.
+const PING: u32 = 6;
 
 /// The random sources of each kind of event. Leaving one kind out does not change the others.
 pub(super) struct Chances {
     record: Random,
     replay: Random,
     forge: Random,
+    report: Random,
 }
 
 impl Chances {
     pub(super) fn new(random: &Random) -> Self {
-        Self { record: random.fork(1), replay: random.fork(2), forge: random.fork(3) }
+        Self {
+            record: random.fork(1),
+            replay: random.fork(2),
+            forge: random.fork(3),
+            report: random.fork(4),
+        }
     }
 }
 
@@ -31,6 +41,7 @@ impl World<'_> {
             PlannedEvent::Resume(link) => self.driver.resume_link(LinkId(link)),
             PlannedEvent::Replay(count) => self.replay(count),
             PlannedEvent::Forge(count) => self.forge(count),
+            PlannedEvent::ForgeReports(count) => self.forge_reports(count),
             PlannedEvent::Stall(index, nanos) => {
                 for index in self.neighbours(index) {
                     self.nodes[index].clock.stop(self.driver.now());
@@ -78,10 +89,87 @@ impl World<'_> {
             let node = &mut self.nodes[other];
             node.party.abandon(&mut self.oracle);
             node.die();
+            self.oracle.endpoint_dies(other);
             self.driver.cancel_turn(other);
             self.happened.crashes += 1;
             self.driver.schedule_in(down, Event::Restart(other));
         }
+    }
+
+    /// The host of a dead endpoint returns a packet. Hosts limit their rate of ICMP messages, so some
+    /// packets are not returned.
+    pub(super) fn bounce(&mut self, packet: &Packet) {
+        let random = &mut self.chances.report;
+        if !self.plan.features.has(Feature::Reports) || random.percent(20) {
+            return;
+        }
+        let Some(&index) = self.places.get(&packet.from) else { return };
+        let nanos = 1 << random.within(10, 19);
+        let report = Undelivered::new(packet.to, NetworkError::NothingListens, &packet.bytes);
+        self.driver.schedule_in(nanos, Event::Report(index, report, Truth::True));
+    }
+
+    /// Notes a packet that attackers see.
+    pub(super) fn show(&mut self, packet: &Packet) {
+        if self.plan.features.has(Feature::Reports) && !packet.forged {
+            let report = Undelivered::new(packet.to, NetworkError::NothingListens, &packet.bytes);
+            if self.shown.len() == SHOWN {
+                self.shown.pop_front();
+            }
+            self.shown.push_back((packet.from, report));
+        }
+    }
+
+    /// Attackers forge reports about packets that were sent last. They have seen packets of calls,
+    /// and guess the session ids of control packets.
+    fn forge_reports(&mut self, count: u32) {
+        for _ in 0..count {
+            let random = &mut self.chances.report;
+            let Some(at) = self.shown.len().checked_sub(1) else { return };
+            let Some(&(from, shown)) = self.shown.get(random.below(at as u64 + 1) as usize) else {
+                return;
+            };
+            let Some(&index) = self.places.get(&from) else { continue };
+            let mut packet = Packet::new(from, shown.route, shown.quote().to_vec());
+            let is_seen = Header::parse(&packet.bytes).is_ok_and(|h| h.kind != Kind::Control);
+            if !is_seen || random.percent(20) {
+                guess(&mut packet, random);
+            }
+            let errors = [
+                NetworkError::NothingListens,
+                NetworkError::Returned(Obstacle::Host),
+                NetworkError::Returned(Obstacle::Prohibited),
+            ];
+            let report = Undelivered::new(shown.route, *random.pick(&errors), &packet.bytes);
+            let nanos = random.below(100_000);
+            self.driver.schedule_in(nanos, Event::Report(index, report, Truth::Forged));
+            self.happened.forged_reports += 1;
+        }
+    }
+
+    /// A report arrives at the endpoint that has sent the packet.
+    pub(super) fn deliver_report(
+        &mut self,
+        index: usize,
+        report: Undelivered<SimRoute>,
+        truth: Truth,
+    ) {
+        if self.nodes[index].rpc.is_none() {
+            return;
+        }
+        if truth == Truth::True {
+            self.happened.reports += 1;
+            if let Ok(header) = Header::parse(report.quote())
+                && header.kind == Kind::Control
+                && header.packet.get() == PING
+                && header.connection.is_server_role()
+            {
+                let (id, nonce) = (header.connection.to_u64(), header.request.to_u32());
+                self.oracle.ping_is_returned(index, report.route, id, nonce);
+            }
+        }
+        self.nodes[index].port.report(report);
+        self.driver.plan_turn_now(index);
     }
 
     /// Records one packet in a few, if packets will be replayed or forged.

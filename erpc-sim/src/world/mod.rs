@@ -12,12 +12,13 @@ mod shares;
 mod turns;
 mod unread;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
 use erpc_core::protocol::ListenGroup;
 use erpc_core::time::Instant;
+use erpc_core::transport::Undelivered;
 use erpc_core::transport::fault::FaultCounts;
 use erpc_test_tools::random::mix;
 
@@ -54,9 +55,18 @@ enum Event {
     Unhoard(usize),
     /// Recorded packets that an endpoint sent or received are replayed.
     ReplayOf(usize),
+    /// A report that a packet of an endpoint was not delivered.
+    Report(usize, Undelivered<SimRoute>, Truth),
     /// All endpoints were idle long enough.
     Rested,
     Heal,
+}
+
+/// Whether a report that a packet was not delivered is true.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Truth {
+    True,
+    Forged,
 }
 
 /// The phases of a run.
@@ -119,6 +129,8 @@ pub struct World<'p> {
     has_checksums: bool,
     /// Recorded packets, for replay and forgery.
     recorded: Vec<Packet>,
+    /// The packets that were sent last, with their senders, for forged reports.
+    shown: VecDeque<(SimRoute, Undelivered<SimRoute>)>,
     sent: Vec<Sent>,
     later: Vec<(u64, Answer)>,
     trace: u64,
@@ -127,6 +139,8 @@ pub struct World<'p> {
     bound_used: u64,
 }
 
+/// The number of packets sent last that attackers see.
+const SHOWN: usize = 64;
 /// The most recorded packets.
 const RECORDED: usize = 512;
 /// One in this many packets is recorded. Of the packets from the beginning of a session, half are
@@ -174,6 +188,7 @@ impl<'p> World<'p> {
             chances: chaos::Chances::new(&Random::new(plan.seed).fork(7)),
             has_checksums: plan.features.has(Feature::Checksums),
             recorded: Vec::new(),
+            shown: VecDeque::new(),
             sent: Vec::new(),
             later: Vec::new(),
             trace: plan.seed,
@@ -349,6 +364,7 @@ impl<'p> World<'p> {
                 self.tell_of(index, "has recorded packets of its own replayed");
                 self.replay_of(index);
             }
+            Event::Report(index, report, truth) => self.deliver_report(index, report, truth),
             // `next_phase` looks at the clock after this event.
             Event::Rested => {}
             Event::Heal => self.heal(),

@@ -304,6 +304,7 @@ impl World<'_> {
         }
         self.mix_trace(&packet);
         self.record(&packet);
+        self.show(&packet);
         self.driver.send(host, packet);
     }
 
@@ -316,9 +317,11 @@ impl World<'_> {
         let Some(&index) = self.places.get(&packet.to) else { return };
         let node = &mut self.nodes[index];
         if node.rpc.is_none() {
+            self.bounce(&packet);
             self.driver.network_mut().recycle(packet.bytes);
             return;
         }
+        self.oracle.hears(index, packet.from);
         let asks_for = answers_asked_for(&packet, &mut self.pulls);
         if self.follows_methods
             && let Ok(header) = Header::parse(&packet.bytes)

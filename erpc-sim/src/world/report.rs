@@ -75,5 +75,7 @@ counters! {
         pub departures: u64,
         pub absences: u64,
         pub refused: u64,
+        pub reports: u64,
+        pub forged_reports: u64,
     }
 }

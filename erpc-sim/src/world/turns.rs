@@ -25,6 +25,7 @@ impl World<'_> {
             Arc::new(ListenGroup::new((u128::from(secret) << 32).to_le_bytes(), ports))
         });
         self.nodes[index].start(plan, group);
+        self.oracle.endpoint_lives(index);
         let connects = self.phase == Phase::Faults;
         self.act(index, |party, cx, oracle, _| {
             if connects {
@@ -129,7 +130,7 @@ impl World<'_> {
         self.plan_users(index);
         self.send_all(index);
         let node = &self.nodes[index];
-        let next = if node.port.waiting() > 0 {
+        let next = if node.port.waiting() > 0 || node.port.has_reports() {
             Some(self.driver.busy_until(index))
         } else {
             let deadline = node.rpc.as_ref().and_then(|rpc| rpc.next_deadline());

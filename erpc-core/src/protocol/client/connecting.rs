@@ -13,6 +13,7 @@
 
 use super::common::Common;
 use super::followup::{Followup, Terms};
+use super::inquiry::PAUSE;
 use super::repeat::Repeat;
 use super::reservation::Charges;
 use crate::buf::MIN_PAYLOAD;
@@ -23,10 +24,10 @@ use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, ConnectError};
 use crate::time::Instant;
-use crate::transport::{ChargeModel, Link, MIN_DATAGRAM, Path, Route, TxQueue};
+use crate::transport::{ChargeModel, Link, MIN_DATAGRAM, NetworkError, Path, Route, TxQueue};
 use crate::wire::checksum::overhead;
-use crate::wire::control::{Control, Cookie, Parameters, Refusal};
-use crate::wire::{ConnectionId, Flags, ReplyInfo, VERSION};
+use crate::wire::control::{Control, Cookie, HELLO, OPEN, Parameters, Refusal};
+use crate::wire::{ConnectionId, Flags, Header, Kind, ReplyInfo, VERSION};
 
 /// The nonce of the first `Open` after each challenge. If the size of the session's largest
 /// datagrams needs a proof and the server has room for it, this `Open` and its answer have that
@@ -53,6 +54,8 @@ pub(super) struct Connecting<R> {
     open_sent_at: Option<Instant>,
     /// This endpoint's link on the way to the server.
     link: Link,
+    /// The first report that the current message was not delivered; `None` if there was none.
+    reported: Option<Reported>,
     /// The server is on this host: the path carries the datagrams that its interfaces allow.
     is_local: bool,
 }
@@ -72,6 +75,19 @@ enum Step {
     Routing { cookie: Cookie, steer: u8, proof: u32 },
     /// `Open` is out, the first one in a datagram of `proof` bytes.
     Opening { cookie: Cookie, steer: u8, max_datagram: u32, proof: u32 },
+}
+
+/// A report that a handshake message was not delivered. It may be forged, or true for a moment only.
+/// So the client sends the message again immediately, and believes the report if that copy is not
+/// delivered either, and not answered.
+#[derive(Clone, Copy, Debug)]
+struct Reported {
+    at: Instant,
+    error: NetworkError,
+    /// The nonce of the last copy that was sent before the report.
+    nonce: u32,
+    /// When the handshake fails, if a later copy was not delivered either.
+    ends_at: Option<Instant>,
 }
 
 /// What the server may have noted from any `Open` so far. In bytes.
@@ -94,6 +110,7 @@ impl<R: Route> Connecting<R> {
             offered: None,
             open_sent_at: None,
             link: Link::Unknown,
+            reported: None,
             is_local: false,
         }
     }
@@ -126,11 +143,18 @@ impl<R: Route> Connecting<R> {
         turn: &mut Turn<'_, X>,
         room: u32,
     ) -> Followup {
+        if let Some(Reported { at, error, ends_at: Some(ends_at), .. }) = self.reported {
+            if turn.endpoint.read_until >= ends_at {
+                return Followup::Unreachable(error, at);
+            }
+            self.common.timer.arm_again(&mut turn.endpoint.timers, ends_at, turn.now);
+        }
         if !self.repeat.is_due(turn, &mut self.common) {
             return Followup::None;
         }
         if self.repeat.is_over(turn) {
-            return Followup::End(Cause::Connect(ConnectError::Timeout));
+            let error = self.reported.map(|reported| ConnectError::Unreachable(reported.error));
+            return Followup::End(Cause::Connect(error.unwrap_or(ConnectError::Timeout)));
         }
         let repeats = self.repeat.count();
         if matches!(self.step, Step::Opening { .. }) && repeats.is_multiple_of(OPENS_PER_COOKIE) {
@@ -142,6 +166,51 @@ impl<R: Route> Connecting<R> {
         self.open_sent_at = None;
         self.send(turn, room);
         Followup::None
+    }
+
+    /// The handshake message that begins with this header was not delivered, says a report. `None`
+    /// if the report shows nothing: it is not about the message that waits for an answer.
+    pub(super) fn on_undelivered<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        room: u32,
+        header: &Header,
+        error: NetworkError,
+    ) -> Option<Followup> {
+        let waits_for = match self.step {
+            Step::Hello => HELLO,
+            Step::Routing { .. } => return None,
+            Step::Opening { .. } => OPEN,
+        };
+        let (nonce, last) = (header.request.to_u32(), self.repeat.nonce());
+        if header.kind != Kind::Control || header.packet.get() != waits_for || nonce > last {
+            return None;
+        }
+        if mutant!(ReportBelieved) {
+            return Some(Followup::Unreachable(error, turn.now));
+        }
+        match &mut self.reported {
+            // After many copies, all further ones have the same nonce.
+            Some(first) if nonce > first.nonce || self.repeat.is_counted_out() => {
+                let at = *first.ends_at.get_or_insert(turn.now.plus_nanos(PAUSE));
+                self.common.timer.arm(&mut turn.endpoint.timers, at);
+            }
+            Some(_) => {}
+            None => {
+                self.reported = Some(Reported { at: turn.now, error, nonce: last, ends_at: None });
+                self.repeat.hurry();
+                self.open_sent_at = None;
+                self.send(turn, room);
+            }
+        }
+        Some(Followup::None)
+    }
+
+    /// Whether the client has sent `Hello` to `route` at `since` or before, and nothing has come from
+    /// there.
+    pub(super) fn is_unanswered_since(&self, route: &R, since: Instant) -> bool {
+        let is_first = matches!(self.step, Step::Hello) && self.offered.is_none();
+        is_first && self.common.route == *route && self.repeat.since() <= since
     }
 
     /// Whether the path to the server has to be looked up.
@@ -184,6 +253,7 @@ impl<R: Route> Connecting<R> {
             None => Offered { eager: turn.endpoint.eager(room), max_datagram },
         });
         self.repeat.restart();
+        self.reported = None;
         self.send(turn, room);
         Followup::None
     }
@@ -217,6 +287,7 @@ impl<R: Route> Connecting<R> {
                     self.common.route = self.common.route.with_port(port);
                 }
                 self.step = Step::Routing { cookie, steer, proof };
+                self.reported = None;
                 Ok(Followup::Route)
             }
             (Control::Opened { server, parameters }, Step::Opening { steer, proof, .. }) => {

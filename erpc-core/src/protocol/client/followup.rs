@@ -2,7 +2,8 @@
 
 use super::reservation::Charges;
 use crate::protocol::Cause;
-use crate::transport::Link;
+use crate::time::Instant;
+use crate::transport::{Link, NetworkError};
 use crate::wire::{ConnectionId, Flags};
 
 /// What a step of a session asks of the table that holds it.
@@ -17,6 +18,9 @@ pub(super) enum Followup {
     Refuse,
     /// The session has ended.
     End(Cause),
+    /// No packet reaches the server's address, for this reason, and nothing has come from there
+    /// since this time.
+    Unreachable(NetworkError, Instant),
 }
 
 /// What client and server have agreed upon for a session.

@@ -68,6 +68,11 @@ impl Liveness {
         self.pings
     }
 
+    /// When the last ping was sent.
+    pub(super) fn last_ping(&self) -> Instant {
+        self.last_ping
+    }
+
     /// When the last ping was sent, if a pong with this nonce answers that ping; `None` for a pong
     /// to an earlier ping.
     pub(super) fn answered_ping(&self, nonce: u32) -> Option<Instant> {

@@ -23,6 +23,7 @@ mod credit_limit;
 mod credits;
 mod cut;
 mod followup;
+mod inquiry;
 mod kept;
 mod lines;
 mod liveness;

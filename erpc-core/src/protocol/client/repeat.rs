@@ -26,6 +26,11 @@ impl Repeat {
         Self { since: now, at: now, count: 0 }
     }
 
+    /// When the handshake or the closing began.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
     pub(super) fn count(&self) -> u8 {
         self.count
     }
@@ -38,6 +43,16 @@ impl Repeat {
     /// Starts to count copies of the next message. The timeout still runs from the first message.
     pub(super) fn restart(&mut self) {
         self.count = 0;
+    }
+
+    /// The next copy is sent before its time.
+    pub(super) fn hurry(&mut self) {
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Whether the count has reached its maximum, so that further copies have the same nonce.
+    pub(super) fn is_counted_out(&self) -> bool {
+        self.count == u8::MAX
     }
 
     /// A copy was sent: arms the timer for the next copy.

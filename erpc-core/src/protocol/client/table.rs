@@ -1,6 +1,8 @@
 //! All sessions of the client's role. Finds the session of a packet, a timer or a caller, runs its
 //! step, and carries out the follow-up that the step asks for.
 
+use std::collections::HashMap;
+
 use super::call::Finished;
 use super::closing::Closing;
 use super::common::{Common, fail_unsent};
@@ -21,7 +23,7 @@ use crate::protocol::{
     SessionEvent, SessionId, SessionStats,
 };
 use crate::time::Instant;
-use crate::transport::{Path, Route, TxQueue};
+use crate::transport::{NetworkError, Path, Route, TxQueue, Undelivered};
 use crate::wire::control::Control;
 use crate::wire::{ConnectionId, Header};
 
@@ -29,13 +31,22 @@ use crate::wire::{ConnectionId, Header};
 pub(in crate::protocol) struct ClientTable<R> {
     sessions: Table<SessionIndex, ClientSession<R>>,
     lines: Lines<R>,
+    /// Open and closing sessions by the server's address and id, which are in their packets: a
+    /// report of an undelivered packet finds its session. Of two sessions for which a hostile
+    /// server has chosen the same id, the later one.
+    by_server: HashMap<(R, ConnectionId), SessionIndex, KeyedHasher>,
     /// Sessions whose path is to be looked up. May list sessions that no longer need a look-up.
     routing: Vec<SessionId>,
 }
 
 impl<R: Route> ClientTable<R> {
     pub(in crate::protocol) fn new(room: u32, hasher: KeyedHasher) -> Self {
-        Self { sessions: Table::new(), lines: Lines::new(room, hasher), routing: Vec::new() }
+        Self {
+            sessions: Table::new(),
+            by_server: HashMap::with_hasher(hasher.clone()),
+            lines: Lines::new(room, hasher),
+            routing: Vec::new(),
+        }
     }
 
     /// Sets how much of the receive queue is reserved for replies, in charge units.
@@ -201,6 +212,7 @@ impl<R: Route> ClientTable<R> {
             Followup::Route => self.routing.push(self.sessions[index].common().id),
             Followup::Open(terms) => self.open(turn, index, &terms),
             Followup::End(cause) => self.remove(turn, index, cause),
+            Followup::Unreachable(error, since) => self.end_silent(turn, index, error, since),
             Followup::Refuse => {
                 self.remove(turn, index, Cause::Connect(ConnectError::Parameters));
                 return Err(DropReason::Handshake);
@@ -224,7 +236,8 @@ impl<R: Route> ClientTable<R> {
             }
             session => session,
         });
-        let id = session.common().id;
+        let Common { id, route, .. } = *session.common();
+        self.by_server.insert((route, terms.server), index);
         turn.endpoint.notices.push_back(Notice::Session(id, SessionEvent::Opened));
         if let Some(session) = session.open_mut() {
             session.begin(turn, lines);
@@ -293,6 +306,12 @@ impl<R: Route> ClientTable<R> {
         let Common { id, timer, .. } = session.common();
         let id = *id;
         timer.cancel(&mut turn.endpoint.timers);
+        if let Some(opened) = session.opened() {
+            let key = (*opened.route(), opened.remote());
+            if self.by_server.get(&key) == Some(&index) && !mutant!(GoneSessionStaysFindable) {
+                self.by_server.remove(&key);
+            }
+        }
         match &mut session {
             ClientSession::Connecting(connecting) => connecting.end(turn.endpoint, cause),
             ClientSession::Open(session) => session.end(turn, &mut self.lines, cause),
@@ -303,6 +322,83 @@ impl<R: Route> ClientTable<R> {
             turn.endpoint.notices.push_front(notice);
         } else {
             turn.endpoint.notices.push_back(notice);
+        }
+    }
+
+    // Reports of undelivered packets.
+
+    /// A packet was not delivered, says a report. Returns whether the report is about a recent
+    /// packet of one of these sessions. Takes constant time, unless it ends sessions.
+    pub(in crate::protocol) fn undelivered<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        report: &Undelivered<R>,
+    ) -> bool {
+        let Ok(header) = Header::parse(report.quote()) else { return false };
+        let (index, client) = if header.connection.is_endpoint() {
+            let Some(client) = Control::quoted_client(report.quote()) else { return false };
+            (SessionIndex::of(client), Some(client))
+        } else {
+            let key = (report.route, header.connection);
+            let Some(index) = self.by_server.get(&key) else { return false };
+            (*index, None)
+        };
+        let room = self.lines.room();
+        let Some(session) = self.sessions.get_mut(index) else { return false };
+        let common = session.common();
+        let is_other = client.is_some_and(|client| client != common.local_id(turn.endpoint));
+        if is_other || common.route != report.route {
+            return false;
+        }
+        let followup = match session {
+            ClientSession::Connecting(connecting) if client.is_some() => {
+                connecting.on_undelivered(turn, room, &header, report.error)
+            }
+            ClientSession::Open(session) if client.is_none() => {
+                session.on_undelivered(turn, &header, report.error)
+            }
+            ClientSession::Closing(_) if client.is_none() => {
+                Some(Followup::End(Cause::Disconnected))
+            }
+            _ => None,
+        };
+        let Some(followup) = followup else { return false };
+        // A report led to this step, not a packet, so there is none to drop.
+        let _ = self.follow_up(turn, index, followup);
+        true
+    }
+
+    /// No packet of session `index` reaches its server. Ends all sessions to the server's address
+    /// from which nothing has come since `since`: packets of a server's endpoints with one port all
+    /// meet the same error, and hosts send only a few ICMP messages per second. Takes time in
+    /// proportion to the sessions.
+    #[cold]
+    fn end_silent<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+        error: NetworkError,
+        since: Instant,
+    ) {
+        let route = self.sessions[index].common().route;
+        let is_silent = |session: &ClientSession<R>| match session {
+            ClientSession::Connecting(connecting) => connecting.is_unanswered_since(&route, since),
+            ClientSession::Open(session) => {
+                *session.route() == route && !session.is_heard_since(since)
+            }
+            // Its `Close` will not be answered, and its timer ends it.
+            ClientSession::Closing(_) => false,
+        };
+        let silent = self.sessions.iter();
+        let silent = silent.filter(|(at, session)| *at == index || is_silent(session));
+        let silent: Vec<_> = silent.map(|(at, session)| (at, session.opened().is_some())).collect();
+        for (at, was_open) in silent {
+            let cause = if was_open {
+                Cause::Unreachable(error)
+            } else {
+                Cause::Connect(ConnectError::Unreachable(error))
+            };
+            self.remove(turn, at, cause);
         }
     }
 
@@ -579,6 +675,13 @@ impl<R: Route> ClientTable<R> {
             if let Some(session) = session.opened() {
                 session.check_invariants(endpoint, &self.lines, &places, is_open, &mut sums);
             }
+        }
+        for ((route, server), index) in &self.by_server {
+            let session = self.sessions.get(*index).and_then(ClientSession::opened);
+            assert!(
+                session.is_some_and(|s| s.route() == route && s.remote() == *server),
+                "a session is found by its server's id until it ends"
+            );
         }
         self.lines.check_invariants(&sums);
     }

@@ -18,6 +18,7 @@
 //! | `memory` | memory limits of messages |
 //! | `retransmission`, `recovery` | loss, and what is sent again |
 //! | `drain` | a server that shuts down |
+//! | `undelivered` | reports that packets did not reach the server, true and forged |
 //! | `liveness`, `endings` | silent or dead peers, and the end of sessions |
 //! | `absence` | calls of a client whose loop was away |
 //! | `probes` | one probe for all calls to a silent server, and its timeout |
@@ -58,6 +59,7 @@ mod retransmission;
 mod strangers;
 mod transcript;
 mod turns;
+mod undelivered;
 
 pub(super) use pair::TestRoute;
 

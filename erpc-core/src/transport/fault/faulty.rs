@@ -10,7 +10,7 @@ use super::line::Line;
 use super::packets::{Lent, Outgoing};
 use crate::transport::{
     Arena, Capabilities, NoMarks, Path, RxPacket, RxQueue, Transport, TransportStats, TxPacket,
-    TxQueue, Waker,
+    TxQueue, Undelivered, Waker,
 };
 
 /// A transport whose packets suffer from a [`FaultPlan`].
@@ -84,6 +84,14 @@ impl<T: Transport> Transport for Faulty<T> {
 
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
         lock(&self.line).inner.enable_ecn()
+    }
+
+    fn has_undelivered(&self) -> bool {
+        lock(&self.line).inner.has_undelivered()
+    }
+
+    fn next_undelivered(&mut self) -> Option<Undelivered<T::Route>> {
+        lock(&self.line).inner.next_undelivered()
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {

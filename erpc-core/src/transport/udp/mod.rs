@@ -5,6 +5,7 @@
 //!   +-- UdpRx   recvmsg / recvmmsg, 32 buffers, GRO      rx.rs
 //!   +-- UdpTx   sendto / sendmmsg, staging area, GSO     tx.rs
 //!   +-- Poller  ppoll on socket and eventfd              poller.rs
+//!   +-- Reports packets that were not delivered          reports.rs
 //! ```
 //!
 //! System calls dominate the cost, so this code makes as few of them as possible.
@@ -16,6 +17,7 @@ mod egress;
 mod nic;
 mod path;
 mod poller;
+mod reports;
 mod route;
 mod rx;
 mod socket;

@@ -39,10 +39,11 @@ impl Poller {
         Waker::new(move || bell.ring())
     }
 
-    /// Sleeps until `socket` is readable, a waker is used, or `timeout` has passed.
-    pub(super) fn sleep(&self, socket: BorrowedFd<'_>, timeout: Option<Duration>) {
+    /// Sleeps until `socket` is readable or has an error, a waker is used, or `timeout` has passed.
+    /// Returns whether the socket has an error.
+    pub(super) fn sleep(&self, socket: BorrowedFd<'_>, timeout: Option<Duration>) -> bool {
         if !self.begin_sleep() {
-            return;
+            return false;
         }
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut fds = [
@@ -51,8 +52,10 @@ impl Poller {
         ];
         // A signal may end the poll early; callers expect that.
         let _ = poll(&mut fds, timeout.as_ref());
-        let rung = !fds[1].revents().is_empty();
+        let (has_error, rung) =
+            (fds[0].revents().contains(PollFlags::ERR), !fds[1].revents().is_empty());
         self.end_sleep(rung);
+        has_error
     }
 
     /// The eventfd, which wakers make readable while the owner sleeps.

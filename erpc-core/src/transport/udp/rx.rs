@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::reports::Reports;
 use super::route::{Name, UdpRoute};
 use super::socket::UdpSocket;
 use super::stray::Member;
@@ -50,6 +51,10 @@ pub struct UdpRx {
     next: usize,
     /// Whether this burst's system call returned fewer datagrams than requested.
     emptied: bool,
+    /// Whether this burst's system call failed because of a packet sent earlier.
+    failed: bool,
+    /// Told when a call fails.
+    reports: Arc<Reports>,
     /// The burst that is lent out.
     packets: [Packet; MAX_BURST],
     count: usize,
@@ -117,7 +122,12 @@ struct Vectors(Box<[libc::iovec]>);
 unsafe impl Send for Vectors {}
 
 impl UdpRx {
-    pub(super) fn new(socket: Arc<UdpSocket>, max_datagram: usize, member: Option<Member>) -> Self {
+    pub(super) fn new(
+        socket: Arc<UdpSocket>,
+        max_datagram: usize,
+        member: Option<Member>,
+        reports: Arc<Reports>,
+    ) -> Self {
         // A coalesced run may be as long as any datagram.
         let stride = if socket.offload() { MAX_DATAGRAM } else { max_datagram };
         // An odd number of cache lines: with powers of two, all buffers would compete for the same
@@ -139,6 +149,8 @@ impl UdpRx {
             received: 0,
             next: 0,
             emptied: false,
+            failed: false,
+            reports,
             packets: [Packet::default(); MAX_BURST],
             count: 0,
             member,
@@ -187,8 +199,16 @@ impl UdpRx {
         self.control_len = Controls::bytes(usize::from(self.coalescing) + usize::from(self.ecn));
     }
 
-    /// Receives one datagram in the cheapest way. Every error except "nothing queued" reports an
-    /// earlier packet sent by this socket, and is cleared by the call.
+    /// A receive call has failed. Every error except "nothing queued" reports an earlier packet sent
+    /// by this socket, and is cleared by the call. Datagrams may be queued all the same.
+    #[cold]
+    fn fail(&mut self) -> usize {
+        self.failed = true;
+        self.reports.raise();
+        0
+    }
+
+    /// Receives one datagram in the cheapest way.
     #[inline]
     fn receive_one(&mut self) -> usize {
         if self.control_len > 0 {
@@ -200,7 +220,8 @@ impl UdpRx {
                     self.accept(0, len);
                     1
                 }
-                Err(_) => 0,
+                Err(Errno::AGAIN) => 0,
+                Err(_) => self.fail(),
             };
         }
         match sys::receive_one(
@@ -212,7 +233,8 @@ impl UdpRx {
                 self.datagrams[0] = Datagram { at: 0, len: len as u32, segment: len as u32 };
                 1
             }
-            Err(_) => 0,
+            Err(Errno::AGAIN) => 0,
+            Err(_) => self.fail(),
         }
     }
 
@@ -221,7 +243,11 @@ impl UdpRx {
         self.prepare(MAX_BURST);
         // SAFETY: `prepare` has pointed all headers to `buffers`, `names` and `controls`, with
         // their lengths.
-        let received = unsafe { self.headers.receive(self.socket.fd(), MAX_BURST) }.unwrap_or(0);
+        let received = match unsafe { self.headers.receive(self.socket.fd(), MAX_BURST) } {
+            Ok(received) => received,
+            Err(Errno::AGAIN) => 0,
+            Err(_) => self.fail(),
+        };
         for index in 0..received {
             self.accept(index, self.headers.get(index).msg_len as usize);
         }
@@ -373,7 +399,9 @@ impl RxQueue for UdpRx {
         };
         self.emptied = received < asked;
         if received == 0 {
-            if self.run > 0 {
+            if std::mem::take(&mut self.failed) {
+                self.emptied = false;
+            } else if self.run > 0 {
                 self.end_run();
             }
             self.count = 0;

@@ -76,6 +76,8 @@ impl UdpSocket {
             address,
             errno,
         })?;
+        // A kernel that refuses this reports no errors. Silence then shows that a peer is gone.
+        let _ = report_errors(&socket, family);
         // The kernel caps both buffers at the administrator's limits instead of failing.
         socket
             .set_recv_buffer_size(config.recv_buffer)
@@ -177,6 +179,16 @@ fn never_fragment(socket: &Socket, family: Family) -> Result<(), Errno> {
         return Ok(());
     }
     sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO)
+}
+
+/// Makes the kernel report packets that the network has returned.
+fn report_errors(socket: &Socket, family: Family) -> Result<(), Errno> {
+    let fd = socket.as_fd();
+    if family == Family::V6 {
+        sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_RECVERR, 1)?;
+    }
+    // Mapped addresses use the IPv4 option. An IPv6-only socket may refuse it and does not need it.
+    sys::set_option(fd, libc::SOL_IP, libc::IP_RECVERR, 1)
 }
 
 pub(super) fn errno(error: &std::io::Error) -> Errno {

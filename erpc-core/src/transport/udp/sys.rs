@@ -1,12 +1,14 @@
 //! System calls that the dependencies do not offer, or only at extra cost.
 
-use std::mem::zeroed;
+use std::mem::{offset_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
 
 use rustix::io::Errno;
+use zerocopy::IntoBytes;
 
 use super::route::Name;
+use crate::transport::QUOTE_LEN;
 
 /// Converts the result of a system call that returns -1 on error.
 #[inline]
@@ -93,6 +95,93 @@ pub(super) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], name: &Name) -> Result<
     let bytes = bytes.as_ptr().cast();
     // SAFETY: the kernel reads `len` bytes and `name.len()` bytes of the name, and writes nothing.
     checked(unsafe { libc::sendto(fd, bytes, len, flags, name.as_ptr(), name.len()) })
+}
+
+/// An entry of a socket's error queue.
+#[derive(Clone, Copy)]
+pub(super) struct QueuedError {
+    /// Where the packet was sent.
+    pub(super) name: Name,
+    pub(super) errno: i32,
+    /// Where the error comes from: one of `SO_EE_ORIGIN_*`.
+    pub(super) origin: u8,
+    /// Type and code of the ICMP message.
+    pub(super) kind: u8,
+    pub(super) code: u8,
+    bytes: [u8; QUOTE_LEN],
+    len: usize,
+}
+
+impl QueuedError {
+    pub(super) const EMPTY: Self = Self {
+        name: Name::EMPTY,
+        errno: 0,
+        origin: 0,
+        kind: 0,
+        code: 0,
+        bytes: [0; QUOTE_LEN],
+        len: 0,
+    };
+
+    /// The first bytes of the packet, as many as the ICMP message quotes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Takes the oldest entry of the error queue.
+pub(super) fn receive_error(fd: BorrowedFd<'_>) -> Result<QueuedError, Errno> {
+    let mut error = QueuedError::EMPTY;
+    // Room for the error, and for other ancillary data that is enabled for datagrams.
+    let mut controls = [0_u64; 32];
+    let mut vector =
+        libc::iovec { iov_base: error.bytes.as_mut_ptr().cast(), iov_len: error.bytes.len() };
+    // SAFETY: zero is a valid value of every field: integers, and pointers that may be null.
+    let mut header: libc::msghdr = unsafe { zeroed() };
+    header.msg_name = error.name.as_mut_ptr().cast();
+    header.msg_namelen = Name::CAPACITY;
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    header.msg_control = controls.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(&controls) as _;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: name, vector and controls are valid for writes of the stated lengths, and outlive the
+    // call.
+    let len = checked(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) })?;
+    error.len = len.min(QUOTE_LEN);
+    let written = (header.msg_controllen as usize).min(size_of_val(&controls));
+    if let Some(fields) = extended_error(&controls.as_bytes()[..written]) {
+        let [a, b, c, d, origin, kind, code, _] = fields;
+        error.errno = i32::from_ne_bytes([a, b, c, d]);
+        (error.origin, error.kind, error.code) = (origin, kind, code);
+    }
+    Ok(error)
+}
+
+/// The first fields of the `sock_extended_err` among the ancillary messages in `controls`: error
+/// number, origin, type and code.
+fn extended_error(mut controls: &[u8]) -> Option<[u8; 8]> {
+    const HEADER: usize = size_of::<libc::cmsghdr>();
+    while let Some(&len) = controls.first_chunk() {
+        let len = usize::from_ne_bytes(len);
+        let int = |at: usize| {
+            controls
+                .get(at..)
+                .and_then(|rest| rest.first_chunk())
+                .map(|int| i32::from_ne_bytes(*int))
+        };
+        let level = int(offset_of!(libc::cmsghdr, cmsg_level))?;
+        let kind = int(offset_of!(libc::cmsghdr, cmsg_type))?;
+        let is_error = matches!(
+            (level, kind),
+            (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)
+        );
+        if is_error {
+            return controls.get(HEADER..)?.first_chunk().copied();
+        }
+        controls = controls.get(len.max(HEADER).next_multiple_of(size_of::<usize>())..)?;
+    }
+    None
 }
 
 /// One ancillary message with an integer, in the kernel's layout: the fields are where

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::config::{UdpConfig, UdpError};
 use super::path::{self, Paths};
 use super::poller::Poller;
+use super::reports::{ErrorQueue, Reports};
 use super::route::UdpRoute;
 use super::rx::UdpRx;
 use super::socket::UdpSocket;
@@ -18,7 +19,8 @@ use super::tx::{self, UdpTx};
 use super::{steer, sys};
 use crate::clock;
 use crate::transport::{
-    Capabilities, ChargeModel, MAX_BURST, NoMarks, Path, Transport, TransportStats, Waker,
+    Capabilities, ChargeModel, MAX_BURST, NoMarks, Path, Transport, TransportStats, Undelivered,
+    Waker,
 };
 
 /// Advice for an operator when [`TransportStats::rx_overflow`] grows.
@@ -43,8 +45,9 @@ const RTT_NOISE: Duration = Duration::from_micros(200);
 /// kernel delivers to the wrong member also allocate.
 pub struct UdpTransport {
     pub(super) rx: UdpRx,
-    tx: UdpTx,
+    pub(super) tx: UdpTx,
     pub(super) socket: Arc<UdpSocket>,
+    errors: ErrorQueue,
     poller: Poller,
     capabilities: Capabilities,
     overflow: Overflow,
@@ -58,7 +61,7 @@ impl UdpTransport {
     /// [`UdpError`]. Its message says how to fix the problem.
     pub fn bind(config: &UdpConfig) -> Result<Self, UdpError> {
         config.check()?;
-        Self::new(config, UdpSocket::bind(config)?, 0, None)
+        Self::new(config, UdpSocket::bind(config)?, 0, None, &ErrorQueue::group(1))
     }
 
     /// Opens `members` sockets on one port. The kernel delivers a packet to the member that its
@@ -77,7 +80,8 @@ impl UdpTransport {
         config.check()?;
         let (group, shared) = steer::bind_group(config, members)?;
         let inboxes = shared.then(|| Inboxes::new(members));
-        let open = |(socket, steer)| Self::new(config, socket, steer, inboxes.as_ref());
+        let reports = ErrorQueue::group(members);
+        let open = |(socket, steer)| Self::new(config, socket, steer, inboxes.as_ref(), &reports);
         group.into_iter().zip(0..=u8::MAX).map(open).collect()
     }
 
@@ -86,6 +90,7 @@ impl UdpTransport {
         socket: UdpSocket,
         steer: u8,
         inboxes: Option<&Arc<Inboxes>>,
+        reports: &Arc<[Arc<Reports>]>,
     ) -> Result<Self, UdpError> {
         let address = socket.address();
         let poller = Poller::new().map_err(|errno| UdpError::Os {
@@ -109,9 +114,12 @@ impl UdpTransport {
             integrity: true,
         };
         let member = inboxes.map(|inboxes| Member::new(inboxes, steer, poller.waker()));
+        let errors = ErrorQueue::new(reports, steer, poller.waker());
+        let reports = || Arc::clone(errors.reports());
         Ok(Self {
-            rx: UdpRx::new(Arc::clone(&socket), capabilities.max_datagram, member),
-            tx: UdpTx::new(Arc::clone(&socket)),
+            rx: UdpRx::new(Arc::clone(&socket), capabilities.max_datagram, member, reports()),
+            tx: UdpTx::new(Arc::clone(&socket), reports()),
+            errors,
             overflow: Overflow::new(&socket),
             paths: Paths::new(address, capabilities.max_datagram),
             socket,
@@ -146,7 +154,7 @@ impl UdpTransport {
     /// Begins a sleep, after a turn that received nothing. False if the caller must not sleep,
     /// because packets are pending or a waker was used.
     pub(crate) fn begin_sleep(&self) -> bool {
-        !self.rx.has_pending() && self.poller.begin_sleep()
+        !self.rx.has_pending() && !self.has_undelivered() && self.poller.begin_sleep()
     }
 
     /// Ends a sleep. `rung`: the eventfd was readable.
@@ -213,9 +221,20 @@ impl Transport for UdpTransport {
         self.rx.enable_ecn().map_err(|_| NoMarks)
     }
 
+    #[inline]
+    fn has_undelivered(&self) -> bool {
+        self.errors.reports().is_raised()
+    }
+
+    #[cold]
+    fn next_undelivered(&mut self) -> Option<Undelivered<UdpRoute>> {
+        self.errors.next(self.socket.fd())
+    }
+
     fn wait(&mut self, timeout: Option<Duration>) {
-        if !self.rx.has_pending() {
-            self.poller.sleep(self.socket.fd(), timeout);
+        let is_idle = !self.rx.has_pending() && !self.has_undelivered();
+        if is_idle && self.poller.sleep(self.socket.fd(), timeout) {
+            self.errors.reports().raise();
         }
     }
 

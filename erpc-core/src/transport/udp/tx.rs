@@ -11,12 +11,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::reports::Reports;
 use super::route::{Name, UdpRoute};
 use super::socket::UdpSocket;
 use super::sys::{Control, Headers};
 use super::{MAX_DATAGRAM, steer, sys};
 use crate::buf::MsgBuf;
-use crate::transport::{MAX_BURST, MIN_DATAGRAM, TxPacket, TxQueue};
+use crate::transport::{MAX_BURST, MIN_DATAGRAM, NetworkError, TxPacket, TxQueue, Undelivered};
 use crate::wire::checksum::TRAILER_LEN;
 
 /// Longest packet that is copied, in bytes. Copying and holding cost the same at 4,000 bytes;
@@ -29,6 +30,9 @@ const STAGING: usize = MAX_BURST * COPY_LIMIT;
 /// through loss.
 const STALLS: u32 = 4;
 const STALL: Duration = Duration::from_micros(500);
+
+/// How often a call that sends is repeated because of the errors of other packets.
+const REPEATS: u32 = 4;
 
 // The kernel splits a message into at most 64 packets (`UDP_MAX_SEGMENTS`, 128 since Linux 6.9).
 const _: () = assert!(MIN_DATAGRAM <= COPY_LIMIT && MAX_BURST <= 64);
@@ -47,6 +51,8 @@ pub struct UdpTx {
     /// Whether the kernel splits runs. Cleared if the network card turns out not to support
     /// checksum offload.
     segment: bool,
+    /// Where packets are reported that the system does not send.
+    reports: Arc<Reports>,
     counters: TxCounters,
 }
 
@@ -109,7 +115,7 @@ struct Batch {
 unsafe impl Send for Batch {}
 
 impl UdpTx {
-    pub(super) fn new(socket: Arc<UdpSocket>) -> Self {
+    pub(super) fn new(socket: Arc<UdpSocket>, reports: Arc<Reports>) -> Self {
         let vector = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let nowhere = UdpRoute::from(socket.address());
         let empty = Staged {
@@ -122,6 +128,7 @@ impl UdpTx {
         Self {
             segment: socket.offload(),
             socket,
+            reports,
             staging: vec![0; STAGING].into_boxed_slice(),
             used: 0,
             staged: [empty; MAX_BURST],
@@ -148,7 +155,7 @@ impl UdpTx {
             Some(last) if last.route == *route => last.name,
             _ => match Name::new(*route, self.socket.family()) {
                 Some(name) => name,
-                None => return self.unstage(place),
+                None => return self.unstage(route, place),
             },
         };
         self.staged[self.count] = Staged { route: *route, name, len: len as u32, member, place };
@@ -160,12 +167,34 @@ impl UdpTx {
 
     /// Drops the packet for which `place` was created.
     #[cold]
-    fn unstage(&mut self, place: Place) {
+    fn unstage(&mut self, route: &UdpRoute, place: Place) {
         match place {
-            Place::Copied(at) => self.used = at as usize,
+            Place::Copied(at) => {
+                let error = NetworkError::NotSent(libc::EAFNOSUPPORT);
+                let packet = &self.staging[at as usize..self.used];
+                self.reports.add(Undelivered::new(*route, error, packet));
+                self.used = at as usize;
+            }
             Place::Held(..) => drop(self.held.pop()),
         }
         self.counters.dropped += 1;
+    }
+
+    /// Drops staged packet `at`, which the system does not send. Reports it, unless the system may
+    /// send the next copy. Of held packets, none is reported: handshake messages and pings are
+    /// copied.
+    #[cold]
+    fn refused(&mut self, at: usize, errno: Errno) {
+        self.counters.dropped += 1;
+        let Staged { route, len, place, .. } = self.staged[at];
+        let is_passing = matches!(errno, Errno::NOBUFS | Errno::NOMEM | Errno::MSGSIZE | Errno::IO);
+        let Place::Copied(start) = place else { return };
+        if is_passing || is_answer(errno) {
+            return;
+        }
+        let packet = &self.staging[start as usize..(start + len) as usize];
+        let error = NetworkError::NotSent(errno.raw_os_error());
+        self.reports.add(Undelivered::new(route, error, packet));
     }
 
     /// Reserves staging space for a copy of `len` bytes.
@@ -186,15 +215,15 @@ impl UdpTx {
         let bytes = &self.staging[at as usize..(at + len) as usize];
         match sys::send_one(self.socket.fd(), bytes, &name) {
             Ok(_) => self.sent(0, 1),
-            Err(Errno::INTR | Errno::AGAIN) => self.send_batch(false),
-            Err(_) => self.counters.dropped += 1,
+            Err(Errno::NOBUFS) => self.counters.dropped += 1,
+            Err(_) => self.send_batch(false),
         }
     }
 
     /// Sends all staged packets; with `segment`, each run as a single message.
     fn send_batch(&mut self, segment: bool) {
         let mut messages = self.build(0, segment);
-        let (mut at, mut packet, mut stalls) = (0, 0, 0);
+        let (mut at, mut packet, mut stalls, mut repeats) = (0, 0, 0, 0);
         while at < messages {
             // SAFETY: `build` has pointed the headers to the staging area, to `staged` and to held
             // msgbufs. None of these has been changed, moved or released since.
@@ -203,9 +232,19 @@ impl UdpTx {
                     let packets: usize =
                         self.batch.packets[at..at + sent].iter().map(|&n| usize::from(n)).sum();
                     self.sent(packet, packets);
-                    (at, packet) = (at + sent, packet + packets);
+                    (at, packet, repeats) = (at + sent, packet + packets, 0);
+                    if at < messages {
+                        // The call has ended early because of an error, and does not say which.
+                        self.reports.raise();
+                    }
                 }
                 Err(Errno::INTR) => {}
+                // The error may be that of an earlier packet to any peer, which an ICMP message has
+                // reported meanwhile. The call has cleared it and has sent nothing.
+                Err(errno) if repeats < REPEATS && may_be_anothers(errno) => {
+                    repeats += 1;
+                    self.reports.raise();
+                }
                 Err(Errno::AGAIN) if stalls < STALLS => {
                     stalls += 1;
                     self.await_room();
@@ -214,6 +253,12 @@ impl UdpTx {
                     self.counters.dropped += (self.count - packet) as u64;
                     return;
                 }
+                // The queue of the network card is full.
+                Err(Errno::NOBUFS) => {
+                    let packets = usize::from(self.batch.packets[at]);
+                    self.counters.dropped += packets as u64;
+                    (at, packet, repeats) = (at + 1, packet + packets, 0);
+                }
                 // The error may concern the run, not its packets: send all remaining packets one by
                 // one.
                 Err(errno) if self.batch.packets[at] > 1 => {
@@ -221,11 +266,11 @@ impl UdpTx {
                     self.segment &= errno != Errno::IO;
                     (messages, at) = (self.build(packet, false), 0);
                 }
-                // The error concerns this packet: it has no route, a firewall refuses it, it is too
-                // long, or the interface's queue is full. The next packet may be sent.
-                Err(_) => {
-                    self.counters.dropped += 1;
-                    (at, packet) = (at + 1, packet + 1);
+                // The error concerns this packet: it has no route, a firewall refuses it, or it is too
+                // long. The next packet may be sent.
+                Err(errno) => {
+                    self.refused(packet, errno);
+                    (at, packet, repeats) = (at + 1, packet + 1, 0);
                 }
             }
         }
@@ -299,13 +344,36 @@ impl UdpTx {
             self.staged[first..first + packets].iter().map(|p| u64::from(p.len)).sum::<u64>();
     }
 
-    /// Waits up to [`STALL`] for room in the send buffer.
+    /// Waits up to [`STALL`] for room in the send buffer. Ends early if the socket has an error.
     #[cold]
     fn await_room(&self) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(STALL.subsec_nanos()) as _ };
         let mut fds = [PollFd::from_borrowed_fd(self.socket.fd(), PollFlags::OUT)];
         let _ = poll(&mut fds, Some(&timeout));
     }
+}
+
+/// Whether an ICMP message may have caused this error of a call on the socket, for a packet that
+/// was sent earlier, to any peer. The kernel also uses some of these numbers for the packet of the
+/// call itself.
+#[cold]
+fn may_be_anothers(errno: Errno) -> bool {
+    is_answer(errno)
+        || matches!(
+            errno,
+            Errno::HOSTUNREACH
+                | Errno::NETUNREACH
+                | Errno::ACCESS
+                | Errno::MSGSIZE
+                | Errno::OPNOTSUPP
+        )
+}
+
+/// Whether only an ICMP message can have caused this error.
+fn is_answer(errno: Errno) -> bool {
+    let raw = errno.raw_os_error();
+    matches!(errno, Errno::CONNREFUSED | Errno::PROTO | Errno::NOPROTOOPT | Errno::HOSTDOWN)
+        || raw == libc::ENONET
 }
 
 fn vector(base: *mut u8, len: u32) -> libc::iovec {

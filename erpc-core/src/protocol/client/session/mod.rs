@@ -9,6 +9,7 @@
 //! | `timeout` | retransmission, liveness |
 //! | `absence` | after a long silence: calls wait until the server has answered a ping |
 //! | `path` | probes of the path's packet size; messages are cut again for another size |
+//! | `undelivered` | reports that packets did not reach the server, and inquiries |
 //! | `cancel` | calls that end before their answer (cancel, deadline), and their quarantine |
 
 mod absence;
@@ -19,6 +20,7 @@ mod receive;
 mod response;
 mod send;
 mod timeout;
+mod undelivered;
 
 use super::call::Call;
 use super::common::Common;
@@ -26,6 +28,7 @@ use super::credit_limit::CreditLimit;
 use super::credits::Credits;
 use super::cut::Cut;
 use super::followup::{Followup, Terms};
+use super::inquiry::Inquiry;
 use super::kept::KeptResponses;
 use super::lines::{LineId, Lines, Sums, Waiter};
 use super::liveness::Liveness;
@@ -93,6 +96,9 @@ pub(super) struct OpenSession<R> {
     overdue: bool,
     slots: Slots<Slot>,
     retransmissions: Retransmissions,
+    /// Whether the server is asked for a sign of life because a packet did not reach it. May hold an
+    /// inquiry that was answered.
+    inquiry: Option<Box<Inquiry>>,
     /// The other way to cut: for calls whose packet size differs from that of new calls.
     other_cut: Box<Cut>,
     path_size: Box<PathSize>,
@@ -149,6 +155,7 @@ impl<R: Route> OpenSession<R> {
             kept: KeptResponses::new(turn.now),
             slots: Slots::from_fn(Slot::new),
             retransmissions: Retransmissions::default(),
+            inquiry: None,
             other_cut: Box::new(other_cut),
             path_size: Box::new(PathSize::new(terms.max_datagram, terms.is_proven)),
             common,

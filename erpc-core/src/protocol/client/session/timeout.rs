@@ -56,6 +56,11 @@ impl<R: Route> OpenSession<R> {
         if self.liveness.is_dead(read_until, config) {
             return Followup::End(Cause::PeerDead);
         }
+        let next_inquiry = match self.inquire(turn) {
+            Ok(next_at) => next_at,
+            Err(end) => return end,
+        };
+        let (config, read_until) = (&turn.endpoint.config, turn.endpoint.read_until);
         if self.liveness.is_silent(read_until, config) {
             self.begin_check(turn);
         }
@@ -64,7 +69,7 @@ impl<R: Route> OpenSession<R> {
         let (config, read_until) = (&turn.endpoint.config, turn.endpoint.read_until);
         let mut ping =
             read_until >= self.liveness.ping_at(config) || self.liveness.is_older_than(reset_at);
-        let mut deadline = self.common.queue.deadline();
+        let mut deadline = self.common.queue.deadline().min(next_inquiry);
         let is_widespread = self.is_widespread(lines.probing(self.peer));
         let read_until = read_until.max(lines.probing(self.peer).read_until());
         debug_assert!(read_until <= turn.now, "an answer came before now");

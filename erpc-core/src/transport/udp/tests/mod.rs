@@ -2,6 +2,7 @@
 
 mod capacity;
 mod ecn;
+mod errors;
 mod group;
 
 use std::net::{SocketAddr, UdpSocket as StdSocket};

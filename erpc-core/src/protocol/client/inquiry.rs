@@ -1,0 +1,146 @@
+//! An inquiry: the client asks a server whether it is alive, because the network or the system has
+//! reported that a packet did not reach it.
+//!
+//! A report alone ends no session. ICMP messages can be forged, and the report may be true for one
+//! moment only. So the client pings the server immediately, and then decides:
+//!
+//! ```text
+//!             a report of a recent packet           any packet of the server
+//!   no inquiry --------------------------> inquiry -------------------------> no inquiry
+//!                                          |  |  |
+//!   a ping was not delivered either, and   |  |  |  8 pings without an answer, and the error is
+//!   its answer does not come in time: the  |  |  |  one that may pass
+//!   end. Errors that may pass must last  <-+  |  +--> no inquiry: the next report begins one
+//!   for 25 ms.                                |
+//!                                             |
+//!   4 pings without an answer, and the     <--+
+//!   server's host refuses: the end
+//! ```
+//!
+//! So even an attacker who sees the pings, and forges reports of them, ends no session: the server
+//! answers them. The last case is there because hosts send few ICMP messages per second, so the
+//! pings of a dead server may not be reported. Errors that may pass are all except
+//! [`NetworkError::NothingListens`]: routes change, and links come back.
+
+use crate::time::Instant;
+use crate::transport::NetworkError;
+
+/// Least time for the answer to a ping or a handshake message that was not delivered, says a report,
+/// in ns. For a ping, the timeout of a call if that is longer.
+pub(super) const PAUSE: u64 = 12_000_000;
+
+/// The session ends after this number of unanswered pings if the server's host has refused a
+/// packet.
+const REFUSED_PINGS: u8 = 4;
+
+/// After this number of unanswered pings, an inquiry because of another error ends without a
+/// result.
+const MOST_PINGS: u8 = 8;
+
+/// An error that may pass ends a session if it lasts for this time, in ns.
+const LASTS: u64 = 25_000_000;
+
+/// A packet that was sent longer ago than this, in ns, is not recent: a report of it shows nothing.
+/// A host waits up to 3 s for the link address of a neighbour before it reports that there is none.
+pub(super) const RECENT: u64 = 5_000_000_000;
+
+/// An inquiry in progress.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inquiry {
+    error: NetworkError,
+    since: Instant,
+    pings: u8,
+    /// The last ping was not delivered either.
+    is_confirmed: bool,
+    next_at: Instant,
+}
+
+/// What an inquiry does when its next ping is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    Ping,
+    /// The server is gone.
+    End,
+    /// Nothing is known: the session waits for its liveness timeout.
+    GiveUp,
+}
+
+impl Inquiry {
+    /// Begins with a ping, which the caller sends. `timeout` is that of the session's calls, in ns.
+    pub(super) fn new(now: Instant, error: NetworkError, timeout: u64) -> Self {
+        let next_at = now.plus_nanos(timeout.max(PAUSE));
+        Self { error, since: now, pings: 1, is_confirmed: false, next_at }
+    }
+
+    pub(super) fn error(&self) -> NetworkError {
+        self.error
+    }
+
+    /// When the inquiry began. A packet of the server that arrived later ends it.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    pub(super) fn next_at(&self) -> Instant {
+        self.next_at
+    }
+
+    /// The last ping of this inquiry was not delivered, says a report.
+    pub(super) fn ping_failed(&mut self, now: Instant, error: NetworkError) {
+        self.error = error;
+        self.is_confirmed = error.is_refusal() || now.nanos_since(self.since) >= LASTS;
+    }
+
+    /// The next ping is due, and nothing has come from the server.
+    pub(super) fn step(&mut self, now: Instant, timeout: u64) -> Step {
+        if self.is_confirmed {
+            return Step::End;
+        }
+        let is_refusal = self.error.is_refusal();
+        if self.pings >= if is_refusal { REFUSED_PINGS } else { MOST_PINGS } {
+            return if is_refusal { Step::End } else { Step::GiveUp };
+        }
+        self.pings += 1;
+        self.next_at = now.plus_nanos(timeout.max(PAUSE));
+        Step::Ping
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Obstacle;
+
+    const START: Instant = Instant::from_nanos(1_000_000_000);
+    const PASSING: NetworkError = NetworkError::Returned(Obstacle::Host);
+
+    #[test]
+    fn a_refused_ping_ends_the_session_and_another_error_must_last() {
+        let failed = |nanos, error| {
+            let mut inquiry = Inquiry::new(START, PASSING, 0);
+            inquiry.ping_failed(START.plus_nanos(nanos), error);
+            inquiry.step(START.plus_nanos(PAUSE), 0)
+        };
+        assert_eq!(failed(0, NetworkError::NothingListens), Step::End);
+        assert_eq!(failed(LASTS - 1, PASSING), Step::Ping);
+        assert_eq!(failed(LASTS, PASSING), Step::End);
+    }
+
+    #[test]
+    fn silence_alone_confirms_only_a_refusal() {
+        for (error, end) in [(NetworkError::NothingListens, Step::End), (PASSING, Step::GiveUp)] {
+            let mut inquiry = Inquiry::new(START, error, 30_000_000);
+            let mut now = START;
+            let mut pings = 1;
+            loop {
+                assert_eq!(inquiry.next_at().nanos_since(now), 30_000_000);
+                now = inquiry.next_at();
+                match inquiry.step(now, 30_000_000) {
+                    Step::Ping => pings += 1,
+                    step => break assert_eq!(step, end),
+                }
+            }
+            assert_eq!(pings, if error.is_refusal() { REFUSED_PINGS } else { MOST_PINGS });
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Reports that packets of the session did not reach the server: see
+//! [`Inquiry`](crate::protocol::client::inquiry).
+
+use super::OpenSession;
+use crate::mutants::mutant;
+use crate::protocol::client::followup::Followup;
+use crate::protocol::client::inquiry::{Inquiry, RECENT, Step};
+use crate::protocol::client::slot::SlotState;
+use crate::protocol::index::SlotIndex;
+use crate::protocol::turn::Turn;
+use crate::time::Instant;
+use crate::transport::{NetworkError, Route, TxQueue};
+use crate::wire::control::PING;
+use crate::wire::{CANCEL, Header, Kind};
+
+/// The packet of a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Quoted {
+    /// A packet of a call.
+    Call,
+    /// The session's last ping, which is not answered.
+    Ping,
+}
+
+impl<R: Route> OpenSession<R> {
+    /// The packet that begins with this header did not reach the server, says a report. `None` if
+    /// the report shows nothing, because the session has sent no such packet recently.
+    pub(in crate::protocol::client) fn on_undelivered<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        header: &Header,
+        error: NetworkError,
+    ) -> Option<Followup> {
+        let quoted = self.quoted(turn.now, header)?;
+        if mutant!(ReportBelieved) {
+            return Some(Followup::Unreachable(error, turn.now));
+        }
+        let last_ping = self.liveness.last_ping();
+        if let Some(inquiry) = self.unanswered_inquiry() {
+            if quoted == Quoted::Ping && last_ping >= inquiry.since() {
+                inquiry.ping_failed(turn.now, error);
+            }
+            return Some(Followup::None);
+        }
+        let inquiry = Inquiry::new(turn.now, error, self.rtt.rto(0));
+        self.arm(turn, inquiry.next_at());
+        self.inquiry = Some(Box::new(inquiry));
+        self.send_ping(turn);
+        Some(Followup::None)
+    }
+
+    /// The inquiry, if nothing has come from the server since it began.
+    fn unanswered_inquiry(&mut self) -> Option<&mut Inquiry> {
+        let since = self.inquiry.as_ref()?.since();
+        let is_answered = self.is_heard_since(since) && !mutant!(InquiryAnswerIgnored);
+        if is_answered {
+            self.inquiry = None;
+        }
+        self.inquiry.as_deref_mut()
+    }
+
+    /// Whether a packet of the server arrived after `since`.
+    pub(in crate::protocol::client) fn is_heard_since(&self, since: Instant) -> bool {
+        self.liveness.was_heard_since(since)
+    }
+
+    /// The session's recent packet that begins with this header; `None` if there is none.
+    fn quoted(&self, now: Instant, header: &Header) -> Option<Quoted> {
+        let is_recent = |sent_at: Instant| now.nanos_since(sent_at) <= RECENT;
+        match header.kind {
+            Kind::Control if header.packet.get() == PING => {
+                let sent_at = self.liveness.answered_ping(header.request.to_u32())?;
+                let is_open = is_recent(sent_at) && !self.is_heard_since(sent_at);
+                is_open.then_some(Quoted::Ping)
+            }
+            Kind::Done if header.packet.get() != CANCEL => None,
+            Kind::Request | Kind::RequestForResponse | Kind::Done => {
+                let slot = &self.slots[SlotIndex::of(header.request)];
+                let retry = match &slot.state {
+                    SlotState::Call(call) => call.retry(),
+                    SlotState::Quarantine(quarantine) => quarantine.retry(),
+                    SlotState::Free => return None,
+                };
+                let is_current = slot.number == header.request && is_recent(retry.active_at());
+                is_current.then_some(Quoted::Call)
+            }
+            _ => None,
+        }
+    }
+
+    /// Continues the inquiry when the session's timer has fired. Returns how the session ends, if
+    /// it does, otherwise when the next ping is due.
+    pub(super) fn inquire<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+    ) -> Result<Instant, Followup> {
+        let (now, read_until) = (turn.now, turn.endpoint.read_until);
+        let timeout = self.rtt.rto(0);
+        let Some(inquiry) = self.unanswered_inquiry() else { return Ok(Instant::NEVER) };
+        if read_until < inquiry.next_at() {
+            return Ok(inquiry.next_at());
+        }
+        match inquiry.step(now, timeout) {
+            Step::Ping => {
+                let next_at = inquiry.next_at();
+                self.send_ping(turn);
+                Ok(next_at)
+            }
+            Step::End if mutant!(InquiryHasNoResult) => Ok(Instant::NEVER),
+            Step::End => Err(Followup::Unreachable(inquiry.error(), inquiry.since())),
+            Step::GiveUp => {
+                self.inquiry = None;
+                Ok(Instant::NEVER)
+            }
+        }
+    }
+}

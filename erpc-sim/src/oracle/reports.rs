@@ -1,0 +1,104 @@
+//! Rules for reports that packets were not delivered: a forged report ends no session whose server
+//! is alive and answers, and true reports end sessions quickly.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use erpc_core::time::Instant;
+use erpc_core::transport::NetworkError;
+
+use super::Oracle;
+use crate::plan::Plan;
+use crate::{Feature, SimRoute};
+
+/// After a report, a live server has at least this time to answer, in ns: four pings.
+const LEAST_SILENCE: u64 = 48_000_000;
+
+/// A session ends before so many of its pings in a row have been returned. An inquiry sends at most
+/// 4 to a dead server. Calls that time out meanwhile ping, too, but rarely.
+const MOST_RETURNED: usize = 16;
+
+/// The times at which endpoints die and live again.
+#[derive(Debug)]
+pub(super) struct Deaths {
+    is_reported: bool,
+    /// For each endpoint, when it last came to life, and whether it has lived before. `None` while
+    /// it is dead.
+    lives: BTreeMap<SimRoute, Option<(Instant, bool)>>,
+    /// The nonces of a session's pings that were returned since a packet of the server has arrived.
+    /// The key is the client, the server, and the session's id at the server.
+    returned: BTreeMap<(usize, SimRoute, u64), BTreeSet<u32>>,
+}
+
+impl Deaths {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            is_reported: plan.features.has(Feature::Reports),
+            lives: BTreeMap::new(),
+            returned: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the endpoint has been alive since `since`.
+    fn has_lived_since(&self, route: &SimRoute, since: Instant) -> bool {
+        match self.lives.get(route) {
+            Some(&Some((born, is_reborn))) => !is_reborn || born <= since,
+            // No endpoint has this address: a server that a session was opened to has one.
+            Some(None) | None => false,
+        }
+    }
+}
+
+impl Oracle {
+    pub(crate) fn endpoint_lives(&mut self, index: usize) {
+        let route = self.routes[index];
+        let is_reborn = self.deaths.lives.contains_key(&route);
+        self.deaths.lives.insert(route, Some((self.now, is_reborn)));
+        let returned = &mut self.deaths.returned;
+        returned.retain(|(client, server, _), _| *client != index && *server != route);
+    }
+
+    pub(crate) fn endpoint_dies(&mut self, index: usize) {
+        self.deaths.lives.insert(self.routes[index], None);
+    }
+
+    /// Endpoint `index` gets a packet of `from`.
+    #[inline]
+    pub(crate) fn hears(&mut self, index: usize, from: SimRoute) {
+        let returned = &mut self.deaths.returned;
+        if !returned.is_empty() {
+            returned.retain(|(client, server, _), _| (*client, *server) != (index, from));
+        }
+    }
+
+    /// Endpoint `index` gets a true report: a ping of its session with this id at `server` was
+    /// returned.
+    pub(crate) fn ping_is_returned(&mut self, index: usize, server: SimRoute, id: u64, nonce: u32) {
+        let nonces = self.deaths.returned.entry((index, server, id)).or_default();
+        nonces.insert(nonce);
+        let count = nonces.len();
+        if count > MOST_RETURNED {
+            let what = format!(
+                "a session to {server} goes on after {count} of its pings were returned and nothing came from there"
+            );
+            self.blame_endpoint(index, what);
+        }
+    }
+
+    /// Checks that a session may end because of a report.
+    pub(super) fn check_unreachable(&mut self, session: u32, error: NetworkError, what: &str) {
+        let record = self.sessions[session as usize];
+        if !self.deaths.is_reported {
+            return self
+                .blame_session(session, format!("{what}, and no packet was returned: {error}"));
+        }
+        let server = record.address.server;
+        let lived = self.deaths.has_lived_since(&server, record.heard_at);
+        let silence = self.now.nanos_since(record.heard_at);
+        if lived && silence < LEAST_SILENCE && self.clocks_are_true {
+            self.blame_session(
+                session,
+                format!("{what}, although its server {server} is alive and was heard {silence} ns ago: {error}"),
+            );
+        }
+    }
+}
