@@ -1,10 +1,10 @@
 //! The health service of a server, called by a client that is generated from its definition.
 
 use erpc::health::{HealthReporter, ServingStatus};
-use erpc::{Channel, Code, EndpointConfig, Server};
+use erpc::{CallError, Cause, Channel, Code, EndpointConfig, Server, SharedChannel};
 use erpc_test_tools::limit::{secs, within};
 use erpc_tests::lab::{LabService, client, loopback};
-use erpc_tests::proto::{CountRequest, LocalLabClient};
+use erpc_tests::proto::{CountRequest, LabClient, LocalLabClient};
 
 /// The generated code of `erpc.health.v1`.
 mod proto {
@@ -56,5 +56,27 @@ fn a_generated_client_reads_the_reports_and_a_channel_heeds_them() {
         assert_eq!(next(), None);
         endpoint.run_until(|| draining.is_finished());
         assert_eq!(draining.join().expect("no panic"), 0);
+    });
+}
+
+#[test]
+fn a_shared_channel_heeds_the_reports() {
+    within(secs(30), || {
+        let health = HealthReporter::new();
+        let server = Server::builder().add_service(LabService::default()).health(&health);
+        let server = server.udp(loopback()).spawn("127.0.0.1:0").expect("it starts");
+        health.set("test.v1.Lab", ServingStatus::NotServing);
+        let channel = SharedChannel::to(vec![server.local_addr().into()]);
+        let channel = channel.health_check("test.v1.Lab").build();
+        let lab = LabClient::new(channel.expect("the default threads run"));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let count = || runtime.block_on(lab.count(CountRequest { number: 1 }));
+        let error = count().expect_err("no server serves");
+        assert!(
+            matches!(&error, CallError::NoServer(why) if why.cause() == Cause::NotServing),
+            "{error}"
+        );
+        health.set("test.v1.Lab", ServingStatus::Serving);
+        while count().is_err() {}
     });
 }

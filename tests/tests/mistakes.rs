@@ -194,7 +194,8 @@ fn an_idle_client_whose_loop_does_not_run() {
         let server = Server::builder().add_service(LabService::default()).udp(loopback());
         let server = server.config(config()).spawn("127.0.0.1:0").expect("the server starts");
         let endpoint = client(config());
-        let lab = LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+        let lab =
+            LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
         for round in 0..5 {
             let reply = endpoint.block_on(lab.count(CountRequest { number: round }));
             assert_eq!(reply, Ok(CountReply { number: round }));

@@ -283,15 +283,103 @@ pub mod bare_service {
             .unary(options.method(6, methods::NEXT), options.mode(6), service, S::next)?;
         Ok(())
     }
-    /// Calls `odd.bare.Bare_`.
+    /// Calls `odd.bare.Bare_` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalBareClient`] makes them on its own thread, and is faster.
     pub struct BareClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl BareClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> BareClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Calls `odd.bare.Bare_/New`.
+        pub fn new_(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Bare>,
+        ) -> ::erpc::SharedCall<super::Bare, T> {
+            self.channel.call(&methods::NEW, request.borrow())
+        }
+        /// Of a \<key>, as IntoIter.
+        pub fn into_iter(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Bare>,
+        ) -> ::erpc::SharedCall<super::bare::Inner, T> {
+            self.channel.call(&methods::INTO_ITER, request.borrow())
+        }
+        /// Calls `odd.bare.Bare_/AsRef`.
+        pub fn as_ref(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Bare>,
+        ) -> ::erpc::SharedCall<super::Bare, T> {
+            self.channel.call(&methods::AS_REF, request.borrow())
+        }
+        /// Calls `odd.bare.Bare_/IsEmpty`.
+        #[must_use]
+        pub fn is_empty(
+            &self,
+        ) -> (::erpc::SharedOutgoing<super::Bare>, ::erpc::SharedIncoming<super::Bare>) {
+            self.channel.bidi_streaming(&methods::IS_EMPTY)
+        }
+        /// Calls `odd.bare.Bare_/ToString`.
+        pub fn to_string(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Bare>,
+        ) -> ::erpc::SharedIncoming<super::Bare> {
+            self.channel.server_streaming(&methods::TO_STRING, request.borrow())
+        }
+        /// Calls `odd.bare.Bare_/Default`.
+        pub fn default(&self) -> ::erpc::SharedUpload<super::Bare, super::Bare> {
+            self.channel.client_streaming(&methods::DEFAULT)
+        }
+        /// Calls `odd.bare.Bare_/Next`.
+        pub fn next(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Bare>,
+        ) -> ::erpc::SharedCall<super::Bare, T> {
+            self.channel.call(&methods::NEXT, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for BareClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for BareClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("BareClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `odd.bare.Bare_` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalBareClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalBareClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -305,7 +393,9 @@ pub mod bare_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalBareClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -399,16 +489,16 @@ pub mod bare_service {
             self.channel.call_with(&methods::NEXT, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for BareClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalBareClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for BareClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalBareClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("BareClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalBareClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use bare_service::BareClient;
+pub use bare_service::{BareClient, LocalBareClient};
 }

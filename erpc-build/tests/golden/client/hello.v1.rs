@@ -26,15 +26,64 @@ pub mod greeter_service {
             super::super::GreetReply,
         > = ::erpc::service::Method::new("hello.v1.Greeter/Greet");
     }
-    /// Calls `hello.v1.Greeter`.
+    /// Calls `hello.v1.Greeter` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalGreeterClient`] makes them on its own thread, and is faster.
     pub struct GreeterClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl GreeterClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> GreeterClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Says hello to one person.
+        pub fn greet(
+            &self,
+            request: impl ::std::borrow::Borrow<super::GreetRequest>,
+        ) -> ::erpc::SharedCall<super::GreetReply, T> {
+            self.channel.call(&methods::GREET, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for GreeterClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for GreeterClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("GreeterClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `hello.v1.Greeter` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalGreeterClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalGreeterClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -48,7 +97,9 @@ pub mod greeter_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalGreeterClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -79,16 +130,16 @@ pub mod greeter_service {
             self.channel.call_with(&methods::GREET, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for GreeterClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalGreeterClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for GreeterClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalGreeterClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("GreeterClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalGreeterClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use greeter_service::GreeterClient;
+pub use greeter_service::{GreeterClient, LocalGreeterClient};
 }

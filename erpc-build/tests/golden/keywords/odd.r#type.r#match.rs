@@ -358,15 +358,148 @@ pub mod send_service {
             )?;
         Ok(())
     }
-    /// Calls `odd.type.match.Send`.
+    /// Calls `odd.type.match.Send` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalSendClient`] makes them on its own thread, and is faster.
     pub struct SendClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl SendClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> SendClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Calls `odd.type.match.Send/self`.
+        pub fn self_(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::SELF, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/super`.
+        pub fn super_(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::SUPER, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/crate`.
+        pub fn crate_(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::CRATE, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/Fn`.
+        pub fn r#fn(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::FN, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/yield`.
+        pub fn r#yield(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::YIELD, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/gen`.
+        pub fn r#gen(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::GEN, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/Call`.
+        pub fn call(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::CALL, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/With`.
+        pub fn with_(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::WITH, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/Channel`.
+        pub fn channel_(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::CHANNEL, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/Some`.
+        pub fn some(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::SOME, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/Service`.
+        pub fn service(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::SERVICE, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/Routes`.
+        pub fn routes(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::ROUTES, request.borrow())
+        }
+        /// Calls `odd.type.match.Send/Modes`.
+        pub fn modes(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Option>,
+        ) -> ::erpc::SharedCall<super::Option, T> {
+            self.channel.call(&methods::MODES, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for SendClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for SendClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("SendClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `odd.type.match.Send` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalSendClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalSendClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -380,7 +513,9 @@ pub mod send_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalSendClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -591,18 +726,18 @@ pub mod send_service {
             self.channel.call_with(&methods::MODES, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for SendClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalSendClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for SendClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalSendClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("SendClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalSendClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use send_service::{Send, SendClient};
+pub use send_service::{Send, SendClient, LocalSendClient};
 /// The service `odd.type.match.FnOnce`: the trait that servers implement, and the client.
 pub mod fn_once_service {
     /// The service's full name.
@@ -648,15 +783,64 @@ pub mod fn_once_service {
         routes.unary(options.method(0, methods::OK), options.mode(0), service, S::ok)?;
         Ok(())
     }
-    /// Calls `odd.type.match.FnOnce`.
+    /// Calls `odd.type.match.FnOnce` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalFnOnceClient`] makes them on its own thread, and is faster.
     pub struct FnOnceClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl FnOnceClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> FnOnceClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Calls `odd.type.match.FnOnce/Ok`.
+        pub fn ok(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Result>,
+        ) -> ::erpc::SharedCall<super::Result, T> {
+            self.channel.call(&methods::OK, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for FnOnceClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for FnOnceClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("FnOnceClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `odd.type.match.FnOnce` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalFnOnceClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalFnOnceClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -670,7 +854,9 @@ pub mod fn_once_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalFnOnceClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -703,18 +889,18 @@ pub mod fn_once_service {
             self.channel.call_with(&methods::OK, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for FnOnceClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalFnOnceClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for FnOnceClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalFnOnceClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("FnOnceClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalFnOnceClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use fn_once_service::{FnOnce, FnOnceClient};
+pub use fn_once_service::{FnOnce, FnOnceClient, LocalFnOnceClient};
 /// The service `odd.type.match.Into`: the trait that servers implement, and the client.
 pub mod into_service {
     /// The service's full name.
@@ -761,15 +947,66 @@ pub mod into_service {
             .unary(options.method(0, methods::INTO), options.mode(0), service, S::into)?;
         Ok(())
     }
-    /// Calls `odd.type.match.Into`.
+    /// Calls `odd.type.match.Into` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalIntoClient`] makes them on its own thread, and is faster.
     pub struct IntoClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl IntoClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> IntoClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(
+            channel: impl ::std::convert::Into<::erpc::SharedChannel<T>>,
+        ) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Calls `odd.type.match.Into/Into`.
+        pub fn into(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Result>,
+        ) -> ::erpc::SharedCall<super::Result, T> {
+            self.channel.call(&methods::INTO, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for IntoClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for IntoClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("IntoClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `odd.type.match.Into` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalIntoClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalIntoClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -783,7 +1020,9 @@ pub mod into_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalIntoClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl ::std::convert::Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -814,18 +1053,18 @@ pub mod into_service {
             self.channel.call_with(&methods::INTO, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for IntoClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalIntoClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for IntoClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalIntoClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("IntoClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalIntoClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use into_service::{Into, IntoClient};
+pub use into_service::{Into, IntoClient, LocalIntoClient};
 /// The service `odd.type.match.S`: the trait that servers implement, and the client.
 pub mod s_service {
     /// The service's full name.
@@ -871,15 +1110,64 @@ pub mod s_service {
         routes.unary(options.method(0, methods::T), options.mode(0), service, S::t)?;
         Ok(())
     }
-    /// Calls `odd.type.match.S`.
+    /// Calls `odd.type.match.S` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalSClient`] makes them on its own thread, and is faster.
     pub struct SClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl SClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> SClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Calls `odd.type.match.S/T`.
+        pub fn t(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Result>,
+        ) -> ::erpc::SharedCall<super::Result, T> {
+            self.channel.call(&methods::T, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for SClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for SClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("SClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `odd.type.match.S` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalSClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalSClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -893,7 +1181,9 @@ pub mod s_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalSClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -924,18 +1214,18 @@ pub mod s_service {
             self.channel.call_with(&methods::T, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for SClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalSClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for SClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalSClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("SClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalSClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use s_service::{S, SClient};
+pub use s_service::{S, SClient, LocalSClient};
 /// The service `odd.type.match.Self`: the trait that servers implement, and the client.
 pub mod self_service {
     /// The service's full name.
@@ -987,15 +1277,64 @@ pub mod self_service {
             )?;
         Ok(())
     }
-    /// Calls `odd.type.match.Self`.
+    /// Calls `odd.type.match.Self` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalSelfClient`] makes them on its own thread, and is faster.
     pub struct SelfClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl SelfClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> SelfClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Calls `odd.type.match.Self/Self`.
+        pub fn self_(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Result>,
+        ) -> ::erpc::SharedCall<super::Result, T> {
+            self.channel.call(&methods::SELF, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for SelfClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for SelfClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("SelfClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `odd.type.match.Self` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalSelfClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalSelfClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -1009,7 +1348,9 @@ pub mod self_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalSelfClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -1040,18 +1381,18 @@ pub mod self_service {
             self.channel.call_with(&methods::SELF, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for SelfClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalSelfClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for SelfClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalSelfClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("SelfClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalSelfClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use self_service::{Self_, SelfClient};
+pub use self_service::{Self_, SelfClient, LocalSelfClient};
 /// A view of [`Option`]: text and bytes are borrowed from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct OptionView<'a> {

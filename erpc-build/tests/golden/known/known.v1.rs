@@ -146,15 +146,85 @@ pub mod clock_service {
             )?;
         Ok(())
     }
-    /// Calls `known.v1.Clock`.
+    /// Calls `known.v1.Clock` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalClockClient`] makes them on its own thread, and is faster.
     pub struct ClockClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl ClockClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> ClockClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// The time.
+        pub fn now(
+            &self,
+            request: impl ::std::borrow::Borrow<()>,
+        ) -> ::erpc::SharedCall<::erpc::prost_types::Timestamp, T> {
+            self.channel.call(&methods::NOW, request.borrow())
+        }
+        /// Waits.
+        pub fn sleep(
+            &self,
+            request: impl ::std::borrow::Borrow<::erpc::prost_types::Duration>,
+        ) -> ::erpc::SharedCall<bool, T> {
+            self.channel.call(&methods::SLEEP, request.borrow())
+        }
+        /// All types in one message.
+        pub fn all(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Everything>,
+        ) -> ::erpc::SharedCall<::erpc::prost_types::Struct, T> {
+            self.channel.call(&methods::ALL, request.borrow())
+        }
+        /// Types of another crate.
+        pub fn share(
+            &self,
+            request: impl ::std::borrow::Borrow<crate::shared::Thing>,
+        ) -> ::erpc::SharedCall<crate::shared::thing::Part, T> {
+            self.channel.call(&methods::SHARE, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for ClockClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for ClockClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("ClockClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `known.v1.Clock` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalClockClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalClockClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -168,7 +238,9 @@ pub mod clock_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalClockClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -250,16 +322,16 @@ pub mod clock_service {
             self.channel.call_with(&methods::SHARE, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for ClockClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalClockClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for ClockClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalClockClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("ClockClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalClockClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use clock_service::{Clock, ClockClient};
+pub use clock_service::{Clock, ClockClient, LocalClockClient};
 }

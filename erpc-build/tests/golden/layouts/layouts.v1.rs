@@ -252,15 +252,99 @@ pub mod market_service {
             )?;
         Ok(())
     }
-    /// Calls `layouts.v1.Market`.
+    /// Calls `layouts.v1.Market` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalMarketClient`] makes them on its own thread, and is faster.
     pub struct MarketClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl MarketClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> MarketClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Both messages have a fixed layout.
+        pub fn place(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Order>,
+        ) -> ::erpc::SharedCall<super::Receipt, T> {
+            self.channel.call(&methods::PLACE, request.borrow())
+        }
+        /// The request has a fixed layout.
+        pub fn describe(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Order>,
+        ) -> ::erpc::SharedCall<super::Note, T> {
+            self.channel.call(&methods::DESCRIBE, request.borrow())
+        }
+        /// The response has a fixed layout, the request a view.
+        pub fn post(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Note>,
+        ) -> ::erpc::SharedCall<super::Receipt, T> {
+            self.channel.call(&methods::POST, request.borrow())
+        }
+        /// Fixed layouts in an asynchronous handler.
+        pub fn settle(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Order>,
+        ) -> ::erpc::SharedCall<super::Receipt, T> {
+            self.channel.call(&methods::SETTLE, request.borrow())
+        }
+        /// No view, because the handler is asynchronous.
+        pub fn review(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Note>,
+        ) -> ::erpc::SharedCall<super::Note, T> {
+            self.channel.call(&methods::REVIEW, request.borrow())
+        }
+        /// A view that borrows nothing.
+        pub fn locate(
+            &self,
+            request: impl ::std::borrow::Borrow<super::place::Point>,
+        ) -> ::erpc::SharedCall<super::Note, T> {
+            self.channel.call(&methods::LOCATE, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for MarketClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for MarketClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("MarketClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `layouts.v1.Market` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalMarketClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalMarketClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -274,7 +358,9 @@ pub mod market_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalMarketClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -380,18 +466,18 @@ pub mod market_service {
             self.channel.call_with(&methods::LOCATE, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for MarketClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalMarketClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for MarketClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalMarketClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("MarketClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalMarketClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use market_service::{Market, MarketClient};
+pub use market_service::{Market, MarketClient, LocalMarketClient};
 /// An order.
 ///
 /// 41 bytes, the fields in the order of their numbers.

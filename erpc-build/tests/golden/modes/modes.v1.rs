@@ -134,16 +134,88 @@ pub mod store_service {
             )?;
         Ok(())
     }
-    /// Calls `modes.v1.Store`.
+    /// Calls `modes.v1.Store` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalStoreClient`] makes them on its own thread, and is faster.
     #[doc(alias = "shop")]
     pub struct StoreClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl StoreClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> StoreClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Reads.
+        pub fn get(
+            &self,
+            request: impl ::std::borrow::Borrow<super::StoreKey>,
+        ) -> ::erpc::SharedCall<super::StoreEntry, T> {
+            self.channel.call(&methods::GET, request.borrow())
+        }
+        /// Computes for a long time.
+        pub fn compact(
+            &self,
+            request: impl ::std::borrow::Borrow<super::StoreKey>,
+        ) -> ::erpc::SharedCall<super::StoreEntry, T> {
+            self.channel.call(&methods::COMPACT, request.borrow())
+        }
+        /// Waits.
+        pub fn r#await(
+            &self,
+            request: impl ::std::borrow::Borrow<super::StoreKey>,
+        ) -> ::erpc::SharedCall<super::StoreEntry, T> {
+            self.channel.call(&methods::AWAIT, request.borrow())
+        }
+        /// Reads in a deprecated way.
+        #[deprecated]
+        pub fn fetch(
+            &self,
+            request: impl ::std::borrow::Borrow<super::StoreKey>,
+        ) -> ::erpc::SharedCall<super::StoreEntry, T> {
+            self.channel.call(&methods::FETCH, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for StoreClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for StoreClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("StoreClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `modes.v1.Store` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    #[doc(alias = "shop")]
+    pub struct LocalStoreClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalStoreClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -157,7 +229,9 @@ pub mod store_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalStoreClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -235,16 +309,16 @@ pub mod store_service {
             self.channel.call_with(&methods::FETCH, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for StoreClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalStoreClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for StoreClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalStoreClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("StoreClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalStoreClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use store_service::{Store, StoreClient};
+pub use store_service::{Store, StoreClient, LocalStoreClient};
 }

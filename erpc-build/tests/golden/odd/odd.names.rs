@@ -187,15 +187,99 @@ pub mod result_service {
             )?;
         Ok(())
     }
-    /// Calls `odd.names.Result`.
+    /// Calls `odd.names.Result` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalResultClient`] makes them on its own thread, and is faster.
     pub struct ResultClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl ResultClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> ::std::result::Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> ResultClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// the client has `new`
+        pub fn new_(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Holder>,
+        ) -> ::erpc::SharedCall<super::Holder, T> {
+            self.channel.call(&methods::NEW, request.borrow())
+        }
+        /// Calls `odd.names.Result/Connect`.
+        pub fn connect_(
+            &self,
+            request: impl ::std::borrow::Borrow<super::holder::Inner>,
+        ) -> ::erpc::SharedCall<super::super::imported::Thing, T> {
+            self.channel.call(&methods::CONNECT, request.borrow())
+        }
+        /// Calls `odd.names.Result/Get`.
+        pub fn get(
+            &self,
+            request: impl ::std::borrow::Borrow<()>,
+        ) -> ::erpc::SharedCall<::prost::alloc::string::String, T> {
+            self.channel.call(&methods::GET, request.borrow())
+        }
+        /// Calls `odd.names.Result/GetWith`.
+        pub fn get_with(
+            &self,
+            request: impl ::std::borrow::Borrow<::erpc::prost_types::Timestamp>,
+        ) -> ::erpc::SharedCall<bool, T> {
+            self.channel.call(&methods::GET_WITH, request.borrow())
+        }
+        /// Calls `odd.names.Result/async`.
+        pub fn r#async(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Holder>,
+        ) -> ::erpc::SharedCall<super::Holder, T> {
+            self.channel.call(&methods::ASYNC, request.borrow())
+        }
+        /// Calls `odd.names.Result/HTTPGet2`.
+        pub fn http_get2(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Holder>,
+        ) -> ::erpc::SharedCall<super::Holder, T> {
+            self.channel.call(&methods::HTTP_GET2, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for ResultClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for ResultClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("ResultClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `odd.names.Result` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalResultClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalResultClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -209,7 +293,9 @@ pub mod result_service {
         ) -> ::std::result::Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalResultClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -325,18 +411,18 @@ pub mod result_service {
             self.channel.call_with(&methods::HTTP_GET2, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for ResultClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalResultClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for ResultClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalResultClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("ResultClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalResultClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use result_service::{Result, ResultClient};
+pub use result_service::{Result, ResultClient, LocalResultClient};
 /// The service `odd.names.Holder_`: the trait that servers implement, and the client.
 pub mod holder_service {
     /// The service's full name.
@@ -381,15 +467,64 @@ pub mod holder_service {
             .unary(options.method(0, methods::KEEP), options.mode(0), service, S::keep)?;
         Ok(())
     }
-    /// Calls `odd.names.Holder_`.
+    /// Calls `odd.names.Holder_` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalHolderClient`] makes them on its own thread, and is faster.
     pub struct HolderClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl HolderClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> HolderClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Calls `odd.names.Holder_/Keep`.
+        pub fn keep(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Holder>,
+        ) -> ::erpc::SharedCall<super::Holder, T> {
+            self.channel.call(&methods::KEEP, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for HolderClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for HolderClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("HolderClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `odd.names.Holder_` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalHolderClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalHolderClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -403,7 +538,9 @@ pub mod holder_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalHolderClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -434,18 +571,18 @@ pub mod holder_service {
             self.channel.call_with(&methods::KEEP, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for HolderClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalHolderClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for HolderClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalHolderClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("HolderClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalHolderClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use holder_service::HolderClient;
+pub use holder_service::{HolderClient, LocalHolderClient};
 /// The service `odd.names.Nothing`: the trait that servers implement, and the client.
 pub mod nothing_service {
     /// The service's full name.
@@ -470,36 +607,32 @@ pub mod nothing_service {
     ) -> Result<(), ::erpc::service::MethodCollision> {
         Ok(())
     }
-    /// Calls `odd.names.Nothing`.
+    /// Calls `odd.names.Nothing` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalNothingClient`] makes them on its own thread, and is faster.
     pub struct NothingClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
     }
-    impl<T: ::erpc::Transport> NothingClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
+    impl NothingClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
         ///
         /// # Errors
-        /// If the address is not known, or no server answers there.
-        ///
-        /// # Panics
-        /// Within a handler or callback, because the endpoint runs already. In handlers, callbacks and code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
-        pub fn connect(
-            endpoint: &::erpc::Endpoint<T>,
-            server: impl ::erpc::Target<T::Route>,
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
         ) -> Result<Self, ::erpc::ConnectFailed> {
-            ::erpc::Channel::connect(endpoint, server).map(Self::new)
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> NothingClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
-        pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
             Self { channel: channel.into() }
         }
         /// The channel that the calls use.
         #[must_use]
-        pub fn channel(&self) -> &::erpc::Channel<T> {
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
             &self.channel
         }
         /// A client on the same channel whose calls have these options.
@@ -518,6 +651,54 @@ pub mod nothing_service {
             f.debug_struct("NothingClient").field("channel", &self.channel).finish()
         }
     }
+    /// Calls `odd.names.Nothing` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalNothingClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalNothingClient<T> {
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
+        ///
+        /// # Errors
+        /// If the address is not known, or no server answers there.
+        ///
+        /// # Panics
+        /// Within a handler or callback, because the endpoint runs already. In handlers, callbacks and code that must not wait, use `new(Channel::to(&endpoint, ..).build())`, which connects with the first call.
+        pub fn connect(
+            endpoint: &::erpc::Endpoint<T>,
+            server: impl ::erpc::Target<T::Route>,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::Channel::connect(endpoint, server).map(Self::new)
+        }
+    }
+    impl<T: ::erpc::Transport> LocalNothingClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::Channel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalNothingClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalNothingClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("LocalNothingClient").field("channel", &self.channel).finish()
+        }
+    }
 }
-pub use nothing_service::{Nothing, NothingClient};
+pub use nothing_service::{Nothing, NothingClient, LocalNothingClient};
 }

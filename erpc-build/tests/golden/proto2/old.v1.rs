@@ -176,15 +176,71 @@ pub mod old_service {
             .unary(options.method(1, methods::PEEK), options.mode(1), service, S::peek)?;
         Ok(())
     }
-    /// Calls `old.v1.Old`.
+    /// Calls `old.v1.Old` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalOldClient`] makes them on its own thread, and is faster.
     pub struct OldClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl OldClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> OldClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Reads.
+        pub fn get(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Request>,
+        ) -> ::erpc::SharedCall<super::Reply, T> {
+            self.channel.call(&methods::GET, request.borrow())
+        }
+        /// Reads in place.
+        pub fn peek(
+            &self,
+            request: impl ::std::borrow::Borrow<super::Required>,
+        ) -> ::erpc::SharedCall<super::Point, T> {
+            self.channel.call(&methods::PEEK, request.borrow())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for OldClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for OldClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("OldClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `old.v1.Old` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalOldClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalOldClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -198,7 +254,9 @@ pub mod old_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalOldClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -244,18 +302,18 @@ pub mod old_service {
             self.channel.call_with(&methods::PEEK, request.borrow(), done);
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for OldClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalOldClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for OldClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalOldClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("OldClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalOldClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use old_service::{Old, OldClient};
+pub use old_service::{Old, OldClient, LocalOldClient};
 /// A view of [`Required`]: text and bytes are borrowed from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct RequiredView<'a> {

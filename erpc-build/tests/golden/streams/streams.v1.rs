@@ -118,15 +118,85 @@ pub mod feed_service {
         routes.bidi_streaming(options.method(3, methods::SYNC), service, S::sync)?;
         Ok(())
     }
-    /// Calls `streams.v1.Feed`.
+    /// Calls `streams.v1.Feed` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalFeedClient`] makes them on its own thread, and is faster.
     pub struct FeedClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl FeedClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> FeedClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Reads.
+        pub fn get(
+            &self,
+            request: impl ::std::borrow::Borrow<super::FeedKey>,
+        ) -> ::erpc::SharedCall<super::FeedEntry, T> {
+            self.channel.call(&methods::GET, request.borrow())
+        }
+        /// Sends each change.
+        pub fn watch(
+            &self,
+            request: impl ::std::borrow::Borrow<super::FeedKey>,
+        ) -> ::erpc::SharedIncoming<super::FeedEntry> {
+            self.channel.server_streaming(&methods::WATCH, request.borrow())
+        }
+        /// Receives many entries.
+        pub fn upload(&self) -> ::erpc::SharedUpload<super::FeedEntry, super::FeedKey> {
+            self.channel.client_streaming(&methods::UPLOAD)
+        }
+        /// Streams in both directions.
+        #[must_use]
+        pub fn sync(
+            &self,
+        ) -> (
+            ::erpc::SharedOutgoing<super::FeedEntry>,
+            ::erpc::SharedIncoming<super::FeedEntry>,
+        ) {
+            self.channel.bidi_streaming(&methods::SYNC)
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for FeedClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for FeedClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("FeedClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `streams.v1.Feed` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalFeedClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalFeedClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -140,7 +210,9 @@ pub mod feed_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalFeedClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -189,18 +261,18 @@ pub mod feed_service {
             self.channel.bidi_streaming(&methods::SYNC)
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for FeedClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalFeedClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for FeedClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalFeedClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("FeedClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalFeedClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use feed_service::{Feed, FeedClient};
+pub use feed_service::{Feed, FeedClient, LocalFeedClient};
 /// The service `streams.v1.Ticks`: the trait that servers implement, and the client.
 pub mod ticks_service {
     /// The service's full name.
@@ -245,15 +317,64 @@ pub mod ticks_service {
         routes.bidi_streaming(options.method(0, methods::PRICES), service, S::prices)?;
         Ok(())
     }
-    /// Calls `streams.v1.Ticks`.
+    /// Calls `streams.v1.Ticks` from any thread and any async runtime.
     ///
-    /// A call is sent immediately and returns a future; the function whose name ends with `_with` takes a callback instead.
-    ///
-    /// A client stays on the thread of its endpoint. Other threads send their work there: with a `Handle`, or from tasks of tokio with a `tokio::Remote`.
+    /// A call is sent immediately and returns a future, which any runtime can await. Endpoints on threads of their own make the calls. [`LocalTicksClient`] makes them on its own thread, and is faster.
     pub struct TicksClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
+        channel: ::erpc::SharedChannel<T>,
+    }
+    impl TicksClient {
+        /// Connects to `server`, a name or an address with a port, such as `"10.0.0.7:31850"`. Calls are spread over all addresses of the name.
+        ///
+        /// # Errors
+        /// If the name cannot be resolved, or no server answers there.
+        pub async fn connect(
+            server: impl ::std::fmt::Display,
+        ) -> Result<Self, ::erpc::ConnectFailed> {
+            ::erpc::SharedChannel::connect(server).await.map(Self::new)
+        }
     }
     impl<T: ::erpc::Transport> TicksClient<T> {
+        /// A client on a channel. Several clients can share one channel.
+        #[must_use]
+        pub fn new(channel: impl Into<::erpc::SharedChannel<T>>) -> Self {
+            Self { channel: channel.into() }
+        }
+        /// The channel that the calls use.
+        #[must_use]
+        pub fn channel(&self) -> &::erpc::SharedChannel<T> {
+            &self.channel
+        }
+        /// A client on the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
+        }
+        /// Prices as they change.
+        #[must_use]
+        pub fn prices(
+            &self,
+        ) -> (::erpc::SharedOutgoing<super::Tick>, ::erpc::SharedIncoming<super::Tick>) {
+            self.channel.bidi_streaming(&methods::PRICES)
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::clone::Clone for TicksClient<T> {
+        fn clone(&self) -> Self {
+            Self::new(self.channel.clone())
+        }
+    }
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for TicksClient<T> {
+        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+            f.debug_struct("TicksClient").field("channel", &self.channel).finish()
+        }
+    }
+    /// Calls `streams.v1.Ticks` from the thread of an endpoint.
+    ///
+    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead.
+    pub struct LocalTicksClient<T: ::erpc::Transport = ::erpc::Udp> {
+        channel: ::erpc::Channel<T>,
+    }
+    impl<T: ::erpc::Transport> LocalTicksClient<T> {
         /// Connects to `server`, an address such as `"10.0.0.7:31850"`. Runs `endpoint` until the server answers.
         ///
         /// # Errors
@@ -267,7 +388,9 @@ pub mod ticks_service {
         ) -> Result<Self, ::erpc::ConnectFailed> {
             ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client on a channel or a session. Several clients can share one channel or session.
+    }
+    impl<T: ::erpc::Transport> LocalTicksClient<T> {
+        /// A client on a channel. Several clients can share one channel.
         #[must_use]
         pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
             Self { channel: channel.into() }
@@ -290,18 +413,18 @@ pub mod ticks_service {
             self.channel.bidi_streaming(&methods::PRICES)
         }
     }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for TicksClient<T> {
+    impl<T: ::erpc::Transport> ::std::clone::Clone for LocalTicksClient<T> {
         fn clone(&self) -> Self {
             Self::new(self.channel.clone())
         }
     }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for TicksClient<T> {
+    impl<T: ::erpc::Transport> ::std::fmt::Debug for LocalTicksClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("TicksClient").field("channel", &self.channel).finish()
+            f.debug_struct("LocalTicksClient").field("channel", &self.channel).finish()
         }
     }
 }
-pub use ticks_service::{Ticks, TicksClient};
+pub use ticks_service::{Ticks, TicksClient, LocalTicksClient};
 /// A view of [`FeedEntry`]: text and bytes are borrowed from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct FeedEntryView<'a> {
