@@ -70,7 +70,8 @@ fn connecting_to_a_port_without_a_listener_fails_within_50_ms() {
                 endpoint.set_idle_policy(policy);
                 let address = nobody(here);
                 let begun = Instant::now();
-                let error = LocalLabClient::connect(&endpoint, address).expect_err("no server answers");
+                let error =
+                    LocalLabClient::connect(&endpoint, address).expect_err("no server answers");
                 times.push(begun.elapsed());
                 let reason = ConnectError::Unreachable(NetworkError::NothingListens);
                 assert!(
@@ -96,7 +97,9 @@ fn calls_in_flight_to_a_killed_server_end_within_100_ms() {
                 endpoint.set_idle_policy(policy);
                 let load = Load::new(&[(1, 500)]);
                 let (mut server, address) = start("127.0.0.1:0");
-                Load::start(&load, || LocalLabClient::connect(&endpoint, address).expect("it listens"));
+                Load::start(&load, || {
+                    LocalLabClient::connect(&endpoint, address).expect("it listens")
+                });
                 load.run(&endpoint, 300);
                 server.kill();
                 let begun = Instant::now();
