@@ -133,11 +133,20 @@ fn free_address() -> SocketAddr {
     socket.local_addr().expect("a bound socket")
 }
 
+/// Connects to a server process as soon as it listens. The caller limits the time.
+fn connect(endpoint: &Endpoint, address: SocketAddr) -> LocalLabClient {
+    loop {
+        if let Ok(lab) = LocalLabClient::connect(endpoint, address) {
+            return lab;
+        }
+    }
+}
+
 /// Starts the server, begins a call, lets `end` signal the server, and checks that the call ends
 /// well and then the server.
 fn end_by_signal(mut server: Process, address: SocketAddr, end: impl FnOnce(&Process)) {
     let endpoint = client(EndpointConfig::new().connect_timeout(secs(10)));
-    let lab = LocalLabClient::connect(&endpoint, address).expect("the server answers");
+    let lab = connect(&endpoint, address);
     let call = begin(&endpoint, lab.nap(nap(500)));
     let begun = Instant::now();
     end(&server);
@@ -195,7 +204,7 @@ fn a_second_signal_ends_a_server_immediately() {
         let mut server = Process::start("server", SERVER, &[&address.to_string(), "10000"]);
         let _process = server.expect("PROCESS");
         let endpoint = client(EndpointConfig::new().connect_timeout(secs(10)));
-        let lab = LocalLabClient::connect(&endpoint, address).expect("the server answers");
+        let lab = connect(&endpoint, address);
         let call = begin(&endpoint, lab.nap(nap(8_000)));
         let begun = Instant::now();
         server.terminate();
