@@ -618,7 +618,7 @@ mod tests {
         }
     }
 
-    /// A session that dips and then gets a window of 32 packets, and the clock.
+    /// A session in its dip, and the clock. When the dip ends, the window will be 32 packets.
     fn dipping() -> (Swift, Clock) {
         let (mut swift, mut clock) = (swift(), Clock::new());
         clock.trip(&mut swift, BASE, 0, 40);
