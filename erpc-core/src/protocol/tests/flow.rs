@@ -1,9 +1,12 @@
 //! Limits of packets in flight: credits of a session, the server's window, room for replies.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::pair::{
-    CLIENT, Pair, SERVER, STRANGER, Side, connected, control, header, kinds, pattern,
+    CLIENT, Pair, SERVER, STRANGER, Side, connected, control, header, kinds, ms, pattern,
 };
 use super::times;
 use crate::protocol::{DropReason, EndpointConfig, RejectReason};
@@ -177,6 +180,38 @@ fn a_window_that_grows_without_an_acknowledgement_is_used_with_the_next_reply() 
     let grown = pair.credit_return(0, 1).aux(ReplyInfo::new(0, 6 * 1_024).to_u32()).bytes();
     pair.at_client(SERVER, &grown);
     assert_eq!(pair.take_to_server().len(), 5);
+}
+
+#[test]
+fn after_a_pause_a_session_has_its_initial_credits_even_if_a_call_is_unanswered() {
+    let config = EndpointConfig::new().credits(4).max_credits(64);
+    let (mut pair, session) = Pair::new(1_472, config).far().and_connected();
+    pair.echo = false;
+    let message = pair.message(400);
+    pair.call(session, 1, &message);
+    // Round trips of 1 ms. The server acknowledges the request but does not answer the call, so the
+    // last packet keeps its credit.
+    for _ in 0..200 {
+        let sent = pair.take_to_server();
+        pair.pass(ms(1));
+        sent.iter().for_each(|packet| pair.at_server(CLIENT, packet));
+        for packet in pair.take_to_client() {
+            pair.at_client(SERVER, &packet);
+        }
+    }
+    assert_eq!(pair.asked.len(), 1, "the server has the request");
+    pair.take_to_server();
+    pair.now = pair.now + ms(260);
+    pair.call(session, 2, &message);
+    let mut sent = BTreeSet::new();
+    for _ in 0..20 {
+        let packets = pair.take_to_server();
+        let headers = packets.iter().map(|packet| header(packet));
+        let of_the_call = headers.filter(|header| header.kind == Kind::Request && header.size > 9);
+        sent.extend(of_the_call.map(|header| (header.request.to_u32(), header.packet.get())));
+        pair.pass(Duration::from_micros(100));
+    }
+    assert_eq!(sent.len(), 3, "{sent:?}");
 }
 
 #[test]
