@@ -25,8 +25,8 @@ use crate::mutants::mutant;
 use crate::protocol::rtt::MAX_RTO;
 use crate::time::Instant;
 
-/// Cap of the methods of one server with recorded times. If more are slow at the same time, the
-/// quickest of them is forgotten, and its calls are probed.
+/// The client records times of at most this many methods of one server. If more methods are slow at
+/// the same time, it forgets the times of the quickest one, and probes the calls of that method.
 const METHODS: usize = 16;
 
 /// Cap of the handler's time that a timeout includes, in floors of the timeout, if the server
@@ -268,8 +268,10 @@ impl MethodTimes {
         }
     }
 
-    /// An entry for another method. If none is free, the entry of the quickest method, preferably
-    /// of a method that the client does not ask about now.
+    /// Selects the entry for a new method: a free one if there is one. Otherwise the caller
+    /// overwrites the selected entry. It is the entry of the quickest method that the client does
+    /// not ask about now. If the client asks about all methods, it is the entry of the quickest of
+    /// all.
     fn place(&mut self, now: Instant) -> usize {
         if self.len < METHODS {
             self.len += 1;
