@@ -42,8 +42,8 @@ pub(crate) trait SessionSource<R> {
 pub(crate) enum NoSession {
     /// It is not known yet whether a server can be reached. Calls wait in the queue.
     Pending,
-    /// No server can be reached, for the cause of the last failure, or the endpoint has been shut
-    /// down ([`Cause::Shutdown`]).
+    /// No server can be reached. The cause is that of the last failure, or [`Cause::Shutdown`] if
+    /// the endpoint has been shut down.
     Down(Cause),
 }
 
