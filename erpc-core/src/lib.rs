@@ -6,12 +6,12 @@
 //! server from bottom to top. The response takes the same path back:
 //!
 //! ```text
-//!   client/      a session encodes the request     user's handler    decodes it and answers
-//!   calling/     keeps the call, queues its key    serving/          finds the handler and runs it
-//!   endpoint/    the turn drains the queue         endpoint/         the turn passes the request on
-//!   event_loop/  lends core and transmit queue     event_loop/       takes up to 32 packets per turn
-//!   protocol/    a slot, a credit, the header      protocol/         a session, a slot, each request once
-//!   transport/   one doorbell per turn  ------------->  transport/   a burst of datagrams
+//! client/      a session encodes the request    user's handler  decodes it and answers
+//! calling/     keeps the call, queues its key   serving/        finds the handler and runs it
+//! endpoint/    the turn drains the queue        endpoint/       the turn passes the request on
+//! event_loop/  lends core and transmit queue    event_loop/     takes up to 32 packets per turn
+//! protocol/    a slot, a credit, the header     protocol/       session, slot, each request once
+//! transport/   one doorbell per turn  --------> transport/      a burst of datagrams
 //! ```
 //!
 //! The reply returns to `calling/`, which wakes the task that awaits it or runs its callback. Other
@@ -26,8 +26,9 @@
 //! checks that.
 //!
 //! ```text
-//!   time < sync < mutants < clock < random < debug_text < status < wire < buf < transport < protocol < stream
-//!     < service < health < event_loop < executor < calling < serving < endpoint < client < server
+//!   time < sync < mutants < clock < random < debug_text < status < wire < buf < transport
+//!     < protocol < stream < service < health < event_loop < executor < calling < serving
+//!     < endpoint < client < server
 //! ```
 //!
 //! `ARCHITECTURE.md` in the repository describes the whole design, `WIRE.md` the wire format.

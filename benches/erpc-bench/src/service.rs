@@ -65,7 +65,7 @@ impl proto::Bench for Store {
     }
 }
 
-/// One answer in this number is corrupted, if corruption is on.
+/// If corruption is on, one answer in this many is corrupted.
 const DAMAGE_EVERY: u64 = 61;
 
 /// The application of a server endpoint.

@@ -245,7 +245,7 @@ impl<T: Transport> Endpoint<T> {
     /// handle does the same. A second call does nothing. Within a handler or callback, the endpoint
     /// accepts no more calls from now on, and the rest happens at the end of the turn.
     pub fn shutdown(&self) {
-        // Such a value may hold the endpoint, which would then never be dropped.
+        // A value of `local` may hold the endpoint, which would then never be dropped.
         drop(self.owner.locals.take());
         self.owner.parts.shut_down();
     }

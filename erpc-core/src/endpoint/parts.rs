@@ -143,8 +143,8 @@ impl<T: Transport> EndpointParts<T> {
     }
 
     /// Runs the closures that other threads have submitted; returns their number. A panic of a
-    /// closure does not reach the loop, which belongs to another thread than the closure. The panic
-    /// hook has reported it.
+    /// closure does not reach the loop, because the closure is not from the loop's thread. The
+    /// panic hook reports it.
     pub(super) fn run_jobs(&self) -> usize {
         if !self.mailbox.bell().is_rung() {
             return 0;
@@ -177,8 +177,9 @@ impl<T: Transport> EndpointParts<T> {
         }
     }
 
-    /// When work is due without a packet: a timer, or a handshake that waits for its path.
-    /// [`Instant::NEVER`] if none is. The protocol is included only while no turn runs.
+    /// The time at which there is work even if no packet arrives: when the earliest timer is due,
+    /// or a time in the past if a handshake waits for the look-up of its path. [`Instant::NEVER`]
+    /// if there is neither. The protocol is included only while no turn runs.
     pub(super) fn next_deadline(&self) -> Instant {
         let of_protocol = self.rpc().and_then(|rpc| rpc.next_deadline());
         of_protocol.unwrap_or(Instant::NEVER).min(self.scheduler.timers().next())

@@ -13,8 +13,9 @@ use crate::transport::{Route, Transport};
 /// The conventional port of servers, the same as eRPC's. No function uses it as a default.
 pub const DEFAULT_PORT: u16 = 31_850;
 
-/// Owns a listening address and spreads the sessions of clients over several endpoints, by the
-/// number of sessions that each endpoint has.
+/// Owns a listening address and spreads the sessions of clients over several endpoints. For each
+/// new session, a hash of the client's id selects two endpoints, and the one with fewer sessions
+/// gets the session.
 ///
 /// A process may have several nexuses. A nexus is split into [`Seat`]s, one per thread:
 ///

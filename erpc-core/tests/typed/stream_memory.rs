@@ -16,7 +16,7 @@ use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
 
 use crate::support::{Number, number};
 
-/// Never reads.
+/// A stream whose handler never reads.
 const MUTE: Method<Number, Number> = Method::new("test.Memory/Mute");
 /// Reads one message for each count of [`Reader::may_read`], and answers it.
 const SLOW: Method<Number, Number> = Method::new("test.Memory/Slow");
@@ -107,7 +107,8 @@ impl Pair {
         self.server.run_once_at(now);
     }
 
-    /// Runs turns. Returns the most bytes in use at the server meanwhile.
+    /// Runs turns. Returns the largest number of bytes that were in use at the server after one of
+    /// these turns.
     fn turns(&self, turns: usize) -> usize {
         let in_use = |_| {
             self.turn();

@@ -203,8 +203,8 @@ impl Paths {
         flow.depart(now, packets)
     }
 
-    /// Notes a packet that `to` receives from `from` now. `queue` is the queue at the switch
-    /// towards its host, in bytes. Returns the broken rule, if any.
+    /// Notes a packet that `to` receives from `from` now. `queue` is the switch's queue towards the
+    /// host of `to`, in bytes. Returns the broken rule, if any.
     pub(super) fn arrived(
         &mut self,
         from: SimRoute,

@@ -152,7 +152,8 @@ fn cable(
 pub(super) fn tunnel(host: &Namespace, ip: Ipv4Addr, mtu: usize) -> Result<File, String> {
     let device = host.within(|| tun::open(HOST))?;
     host.ip(&format!("address add {ip}/32 dev {HOST}"))?;
-    // A queue that is long enough: packets do not wait in it for long, and none may be dropped.
+    // The device's queue is long enough that it drops no packet. Packets do not wait in it for
+    // long.
     host.ip(&format!("link set {HOST} mtu {mtu} txqueuelen 4096 up"))?;
     host.ip(&format!("route add default dev {HOST}"))?;
     Ok(device)

@@ -10,7 +10,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace. Dropping this deletes it, and the interfaces in it.
+/// A network namespace. Dropping a `Namespace` deletes the namespace, and the interfaces in it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,

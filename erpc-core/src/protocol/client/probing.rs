@@ -46,8 +46,8 @@ pub(super) struct Probing {
     /// packets were sent earlier count as passed.
     supposed: Instant,
     state: State,
-    /// Floors of the due time: `passed_at` for passed calls, `patience` for calls that wait for the
-    /// answer to a probe.
+    /// The earliest times at which calls are due: passed calls at `passed_at`, calls that wait for
+    /// the answer to a probe at `patience`.
     passed_at: Instant,
     patience: Instant,
     /// Extra time to wait for a late server, in ns: twice the time that recent late answers took.

@@ -20,8 +20,8 @@ use crate::time::Instant;
 const RECOVERY: u32 = 5;
 /// `R_HAI`, in units of `R_AI`.
 const HYPER: f64 = 10.0;
-/// The most steps that apply together after a silence. A session that was silent for longer must
-/// measure again.
+/// The most steps that apply together after a silence. All further missed steps are dropped: the
+/// network may have changed, so the rate must grow again while the session sends.
 const MAX_MISSED_STEPS: u64 = 64;
 /// From this fraction of the line's rate on, the rate counts as the line's. Halving the distance
 /// would never reach the line's rate.
