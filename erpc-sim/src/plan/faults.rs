@@ -9,7 +9,9 @@ use super::times::Times;
 use super::{MS, SECOND};
 use crate::{Feature, Random};
 
-/// Adds a feature that acts on packets to the faults of one direction of one endpoint.
+/// Returns `faults`, the faults of one direction of one endpoint, with the fault that `feature`
+/// means. Returns them unchanged if `feature` does not act on packets. `context`: the run's times,
+/// and whether faults must not end sessions. `packet`: bytes of a message in a full packet.
 pub(super) fn suffer(
     feature: Feature,
     faults: Faults,

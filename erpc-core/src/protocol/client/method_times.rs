@@ -86,8 +86,9 @@ struct MethodTime {
     method: u32,
     /// Times of overtaken answers.
     overtaken: RecentMax,
-    /// The longest time of all answers, reduced with each response, and when it was last updated.
+    /// The longest time of all answers, in ns, reduced with each response.
     fading: u64,
+    /// When `fading` was last updated.
     told_at: Instant,
     asking: Asking,
 }
@@ -96,10 +97,12 @@ struct MethodTime {
 /// them all: one call, and if no `Accepted` arrives, two, four, and so on, up to 64.
 #[derive(Clone, Copy, Debug)]
 struct Asking {
-    /// When the next calls may be sent again.
+    /// When the next group of calls may be sent again. Until then, the client waits for answers to
+    /// the current group.
     next: Instant,
-    /// Calls sent again in the current pause, and their cap.
+    /// Number of calls of the current group that have been sent again.
     sent: u8,
+    /// Size of the current group: at most this number of calls is sent again before `next`.
     allowed: u8,
 }
 
