@@ -108,7 +108,7 @@ impl Probing {
     }
 
     /// The client has read all packets of the server that arrived before this time, however full
-    /// the client's receive queue is: they were in front of an answer to a packet sent at this time.
+    /// its own receive queue is: they were in front of an answer to a packet sent at this time.
     pub(super) fn read_until(&self) -> Instant {
         self.read_until
     }
