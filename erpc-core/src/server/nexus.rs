@@ -49,7 +49,8 @@ impl Nexus {
     ///
     /// # Errors
     /// [`UdpError`] if `endpoints` is out of range, a setting is out of bounds, or the system
-    /// refuses the sockets. In the last case the error names the address and a remedy.
+    /// refuses the sockets. In the last case the error names the address and, for the usual causes,
+    /// a remedy.
     pub fn bind(address: SocketAddr, endpoints: usize, udp: UdpConfig) -> Result<Self, UdpError> {
         let transports = UdpTransport::bind_group(&udp.address(address), endpoints)?;
         let routes: Vec<UdpRoute> = transports.iter().map(Transport::local_route).collect();

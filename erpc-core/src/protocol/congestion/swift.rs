@@ -144,12 +144,14 @@ const STAYS: f64 = 0.7;
 /// packets ignore losses without a queue: with fewer packets in flight, no fewer would be lost.
 const LEFT_AFTER_LOSSES: f64 = 0.7;
 const LEAST_LOSSY: f64 = 4.0;
-/// Over a noisy transport, a loss allows [`LEAST_LOSSY`] packets in flight, until this many
-/// decisions have passed without another loss. A decision of a window below [`NOISY_RARE`] takes
-/// three samples. So this is for paths that lose more than one packet in about 200.
+/// After a loss over a noisy transport, the session may have [`LEAST_LOSSY`] packets in flight even
+/// if its window is smaller. This ends when the session has made this many decisions without
+/// another loss. With a window below [`NOISY_RARE`], a decision takes three samples, so these
+/// decisions take about 200 packets. If the path loses more than one packet in 200, the session may
+/// have [`LEAST_LOSSY`] packets in flight all the time.
 const LOSSLESS: u32 = 64;
-/// A window of [`WIDE`] packets or more limits by itself, so packets are spaced [`SPACING`] times
-/// closer than the window demands.
+/// A window of [`WIDE`] packets or more limits the packets in flight well enough without pacing. So
+/// the session's rate is [`SPACING`] times the window per round trip.
 const WIDE: f64 = 8.0;
 const SPACING: f64 = 1.25;
 /// A session is free again after a pause of this many round trips, or of this many packet intervals

@@ -231,7 +231,7 @@ impl<R: Route> OpenSession<R> {
         same.then_some(at)
     }
 
-    /// Whether the call that has this place in a line still waits for `lack`.
+    /// Whether the call that `waiter` names has not ended and still waits for `lack`.
     pub(super) fn waits(&self, waiter: Waiter, lack: Blocked) -> bool {
         let call = self.slot_of(waiter).and_then(|at| self.slots[at].call());
         call.is_some_and(|call| call.waiting() == Some(lack))
