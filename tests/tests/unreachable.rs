@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use erpc::{
-    Balance, CallError, Cause, Channel, ConnectError, ConnectFailure, Endpoint, EndpointConfig,
-    IdlePolicy, NetworkError, Server, ServerHandle,
+    Balance, CallError, CallOptions, Cause, Channel, ConnectError, ConnectFailure, Endpoint,
+    EndpointConfig, IdlePolicy, NetworkError, RetryPolicy, Server, ServerHandle,
 };
 use erpc_test_tools::ipv4::checksum;
 use erpc_test_tools::limit::{millis, secs, within};
@@ -99,7 +99,9 @@ fn calls_in_flight_to_a_killed_server_end_within_100_ms() {
                 let load = Load::new(&[(1, 500)]);
                 let (mut server, address) = start("127.0.0.1:0");
                 Load::start(&load, || {
-                    LocalLabClient::connect(&endpoint, address).expect("it listens")
+                    let lab = LocalLabClient::connect(&endpoint, address).expect("it listens");
+                    // A retry would end with the failure of another connect.
+                    lab.with(CallOptions::new().retry(RetryPolicy::never()))
                 });
                 load.run(&endpoint, 300);
                 server.kill();
