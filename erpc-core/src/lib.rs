@@ -16,8 +16,8 @@
 //!
 //! The reply returns to `calling/`, which wakes the task that awaits it or runs its callback. Other
 //! modules are [`executor`] (tasks and timers of an endpoint), [`service`] (the types that
-//! generated code uses), [`health`] (a service that says whether others serve) and [`server`]
-//! (threads of a server).
+//! generated code uses), [`health`] (a service that says whether others serve), [`server`]
+//! (threads of a server) and [`testing`] (a network in virtual time, for users' tests).
 //!
 //! [`stream`] builds streams from calls and, like the protocol, does no input or output. [`buf`] is
 //! the memory that all of them share, [`time`] the clock value that they pass along.
@@ -28,7 +28,7 @@
 //! ```text
 //!   time < sync < mutants < clock < random < debug_text < status < wire < buf < transport
 //!     < protocol < stream < service < health < event_loop < executor < calling < serving
-//!     < endpoint < client < server
+//!     < endpoint < client < server < testing
 //! ```
 //!
 //! `ARCHITECTURE.md` in the repository describes the whole design, `WIRE.md` the wire format.
@@ -54,6 +54,7 @@ pub mod serving;
 pub mod status;
 pub mod stream;
 mod sync;
+pub mod testing;
 pub mod time;
 pub mod transport;
 pub mod wire;

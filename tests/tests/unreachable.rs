@@ -11,9 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use erpc::{
-    Balance, CallError, Cause, Channel, ConnectError, ConnectFailure, Endpoint, EndpointConfig,
-    IdlePolicy, NetworkError, Server, ServerHandle,
+    Balance, CallError, CallOptions, Cause, Channel, ConnectError, ConnectFailure, Endpoint,
+    EndpointConfig, IdlePolicy, NetworkError, RetryPolicy, Server, ServerHandle,
 };
+use erpc_test_tools::ipv4::checksum;
 use erpc_test_tools::limit::{millis, secs, within};
 use erpc_test_tools::netns::{Namespace, skip};
 use erpc_test_tools::process::Process;
@@ -98,7 +99,9 @@ fn calls_in_flight_to_a_killed_server_end_within_100_ms() {
                 let load = Load::new(&[(1, 500)]);
                 let (mut server, address) = start("127.0.0.1:0");
                 Load::start(&load, || {
-                    LocalLabClient::connect(&endpoint, address).expect("it listens")
+                    let lab = LocalLabClient::connect(&endpoint, address).expect("it listens");
+                    // A retry would end with the failure of another connect.
+                    lab.with(CallOptions::new().retry(RetryPolicy::never()))
                 });
                 load.run(&endpoint, 300);
                 server.kill();
@@ -254,10 +257,7 @@ fn a_network_without_a_route_fails_quickly_and_says_so() {
 fn port_unreachable(packet: &[u8]) -> Vec<u8> {
     let mut message = vec![3, 3, 0, 0, 0, 0, 0, 0];
     message.extend_from_slice(&packet[..packet.len().min(128)]);
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| (*low).into());
-    let sum: u32 = message.chunks(2).map(word).sum();
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    let sum = !((sum & 0xFFFF) + (sum >> 16)) as u16;
+    let sum = checksum(&message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     message
 }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -329,6 +329,28 @@ impl<T: Transport> Endpoint<T> {
 
     pub(crate) fn parts(&self) -> &Rc<EndpointParts<T>> {
         &self.owner.parts
+    }
+
+    /// Sets the time of a virtual clock, also while a turn runs; see [`Endpoint::run_once_at`].
+    pub(crate) fn set_time(&self, now: Instant) {
+        self.owner.parts.scheduler().set_time(now);
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakEndpoint<T> {
+        WeakEndpoint(Rc::downgrade(&self.owner))
+    }
+}
+
+/// An endpoint that this does not keep alive.
+pub(crate) struct WeakEndpoint<T: Transport>(Weak<EndpointOwner<T>>);
+
+impl<T: Transport> WeakEndpoint<T> {
+    pub(crate) fn upgrade(&self) -> Option<Endpoint<T>> {
+        self.0.upgrade().map(|owner| Endpoint { owner })
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

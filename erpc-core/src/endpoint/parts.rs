@@ -167,13 +167,13 @@ impl<T: Transport> EndpointParts<T> {
         if !self.is_busy()
             && let Some(mut rpc) = self.rpc()
         {
-            let timer = self.scheduler.timers().next();
-            let until_timer = (timer != Instant::NEVER).then(|| timer - self.scheduler.now());
+            let (now, timer) = (self.scheduler.now(), self.scheduler.timers().next());
+            let until_timer = (timer != Instant::NEVER).then(|| timer - now);
             let limit = match (until_timer, limit) {
                 (Some(timer), Some(limit)) => Some(timer.min(limit)),
                 (timer, limit) => timer.or(limit),
             };
-            self.mailbox.bell().sleep(|| rpc.wait(limit));
+            self.mailbox.bell().sleep(|| rpc.wait_at(now, limit));
         }
     }
 

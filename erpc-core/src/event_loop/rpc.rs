@@ -521,7 +521,12 @@ impl<T: Transport> Rpc<T> {
     /// Sleeps until a packet may have arrived, a timer may be due, the waker is used, or `limit`
     /// has passed.
     pub fn wait(&mut self, limit: Option<Duration>) {
-        let until_timer = self.next_deadline().map(|deadline| deadline - clock::now());
+        self.wait_at(clock::now(), limit);
+    }
+
+    /// Like [`Rpc::wait`], at the time `now`, for virtual clocks.
+    pub(crate) fn wait_at(&mut self, now: Instant, limit: Option<Duration>) {
+        let until_timer = self.next_deadline().map(|deadline| deadline - now);
         let timeout = match (until_timer, limit) {
             (Some(timer), Some(limit)) => Some(timer.min(limit)),
             (timer, limit) => timer.or(limit),

@@ -11,9 +11,10 @@ use erpc::{CallError, EndpointConfig, Retransmissions, Transport, Udp, UdpConfig
 use erpc_test_tools::limit::millis;
 use erpc_test_tools::netns::Namespace;
 use erpc_test_tools::random::Random;
+use erpc_test_tools::tun;
 
 use super::CALLS;
-use super::bottleneck::{Bottleneck, CLIENTS, SERVER, tunnel};
+use super::bottleneck::{Bottleneck, CLIENTS, HOST, SERVER};
 use super::ends::{IncastServer, LENGTH};
 use super::hop::{LONGEST, Router};
 use super::line::{ETHERNET, Port};
@@ -96,7 +97,8 @@ impl LongPath {
     pub fn new(rate_mbit: u64, rtt: Duration, mtu: usize) -> Result<Self, String> {
         let (client, server) = (Namespace::new("client")?, Namespace::new("server")?);
         let mtu = mtu.min(LONGEST);
-        let devices = [tunnel(&client, CLIENTS, mtu)?, tunnel(&server, SERVER, mtu)?];
+        let devices =
+            [tun::attach(&client, HOST, CLIENTS, mtu)?, tun::attach(&server, HOST, SERVER, mtu)?];
         let (rate, delay, mtu) = (rate_mbit * 125_000, Duration::ZERO, mtu as u64);
         let port = Port { rate, buffer: BUFFER, mark_above: u64::MAX, delay };
         let sending = [mtu, HEADER + IP_AND_UDP].map(|packet| port.time(packet + ETHERNET));

@@ -111,6 +111,14 @@ impl RouteEntry {
         self.index as usize
     }
 
+    /// Runs the handler of a worker method in the event loop.
+    pub(super) fn run_in_loop(&mut self) {
+        if let Run::Sync(mode, _) = &mut self.run {
+            *mode = Mode::Dispatch;
+            self.plain = !self.info.has_deadline();
+        }
+    }
+
     /// Adds an interceptor, which the existing ones wrap.
     pub(super) fn intercept(&mut self, interceptor: Arc<dyn Interceptor>) {
         Arc::make_mut(&mut self.info).intercept(interceptor);
