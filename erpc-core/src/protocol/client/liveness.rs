@@ -79,6 +79,12 @@ impl Liveness {
         (self.unanswered > 0 && self.pings == nonce).then_some(self.last_ping)
     }
 
+    /// Whether the ping with this nonce was sent, and nothing was heard since.
+    pub(super) fn is_unanswered(&self, nonce: u32) -> bool {
+        self.last_ping > self.last_heard
+            && self.pings.wrapping_sub(nonce) < u32::from(self.unanswered)
+    }
+
     /// Whether nothing was heard for so long that a server with this session would have sent a
     /// ping. Then the server may have dropped the session.
     pub(super) fn is_silent(&self, now: Instant, config: &EndpointConfig) -> bool {

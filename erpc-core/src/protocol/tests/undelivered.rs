@@ -1,6 +1,7 @@
 //! Reports that packets were not delivered: a true one ends a session quickly, a forged one does
 //! not.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, TestRoute, connected, control, header, ms};
@@ -181,6 +182,31 @@ fn an_error_that_may_pass_ends_a_session_if_it_lasts() {
     let (took, _) = until_closed(&mut pair, session, NO_ROUTE);
     assert!((ms(25)..ms(90)).contains(&took), "{took:?}");
     assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::Unreachable(NO_ROUTE)));
+}
+
+#[test]
+fn late_reports_of_pings_end_a_session_that_pings_often() {
+    const REPORTED_AFTER: Duration = ms(8);
+    for error in [NO_ROUTE, REFUSED] {
+        let config = EndpointConfig::new().ping_interval(ms(40)).liveness_timeout(ms(5_000));
+        let (mut pair, session) = Pair::connected(1_472, config);
+        // The session is silent for so long that it pings every 5 ms. Each ping is reported after
+        // the next one was sent.
+        let (start, mut wire) = (pair.now, VecDeque::new());
+        while is_open(&pair, session) {
+            let took = pair.now - start;
+            assert!(took < ms(1_000), "{error}: the session is still open after {took:?}");
+            let at = pair.now + REPORTED_AFTER;
+            wire.extend(pair.take_to_server().into_iter().map(|packet| (at, packet)));
+            let due = wire.iter().take_while(|(at, _)| *at <= pair.now).count();
+            for (_, packet) in wire.drain(..due) {
+                report(&mut pair, SERVER, error, &packet);
+            }
+            let next = wire.front().map_or(Instant::NEVER, |(at, _)| *at);
+            pair.pass(pair.client.next_deadline().min(next) - pair.now);
+        }
+        assert_eq!(pair.closed(session), Some(Cause::Unreachable(error)));
+    }
 }
 
 #[test]

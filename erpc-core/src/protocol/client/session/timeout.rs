@@ -339,9 +339,11 @@ impl<R: Route> OpenSession<R> {
         turn.tx.push_bytes(&self.common.route, packet.as_bytes());
     }
 
-    pub(super) fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+    /// Sends a ping. Returns its nonce.
+    pub(super) fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) -> u32 {
         let nonce = self.liveness.ping(turn.now);
         let sender = self.common.local_id(turn.endpoint);
         self.send_control(turn, Control::Ping { sender }, nonce);
+        nonce
     }
 }
