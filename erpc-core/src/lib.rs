@@ -27,7 +27,7 @@
 //!
 //! ```text
 //!   time < sync < mutants < clock < random < debug_text < status < wire < buf < transport < protocol < stream
-//!     < service < health < event_loop < executor < calling < serving < endpoint < client < server
+//!     < log < service < health < event_loop < executor < calling < serving < endpoint < client < server
 //! ```
 //!
 //! `ARCHITECTURE.md` in the repository describes the whole design, `WIRE.md` the wire format.
@@ -41,6 +41,7 @@ pub mod endpoint;
 pub mod event_loop;
 pub mod executor;
 pub mod health;
+mod log;
 #[cfg(not(erpc_mutants))]
 mod mutants;
 #[cfg(erpc_mutants)]

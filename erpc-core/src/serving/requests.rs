@@ -38,6 +38,8 @@ pub(crate) struct Requests<T: Transport> {
     pub(super) running: RunningRequests,
     /// The streams of each client session that has had a stream.
     pub(super) streams: RefCell<HashMap<ClientId, Rc<ServerStreams<T>>>>,
+    /// The addresses of the clients, by session, for the log.
+    pub(super) clients: RefCell<HashMap<ClientId, T::Route>>,
     /// The endpoint shuts down: calls that continue a stream that is not open are refused.
     pub(super) draining: Cell<bool>,
     /// Tasks that wait until all clients have closed their sessions.
@@ -54,6 +56,7 @@ impl<T: Transport> Requests<T> {
             methods: OnceCell::new(),
             running: RunningRequests::default(),
             streams: RefCell::default(),
+            clients: RefCell::default(),
             draining: Cell::default(),
             watchers: RefCell::default(),
             answers: Cell::default(),
@@ -119,6 +122,16 @@ impl<T: Transport> Requests<T> {
     /// Sets how many calls may run as tasks at the same time.
     pub(crate) fn set_task_limit(&self, tasks: usize) {
         self.running.set_task_limit(tasks);
+    }
+
+    /// Whether the endpoint serves methods.
+    pub(crate) fn serves(&self) -> bool {
+        self.methods.get().is_some()
+    }
+
+    /// The full name of the method with this id, if the endpoint serves it.
+    pub(crate) fn method_name(&self, method: u32) -> Option<&str> {
+        Some(self.methods.get()?.routes.get(method)?.full_name())
     }
 
     /// Starts the task of a request.
