@@ -79,8 +79,8 @@ pub(crate) struct HeldLoop {
 }
 
 impl Turns {
-    /// For a loop whose absence is a gap if it lasts longer than `gap`, and is reported if it lasts
-    /// longer than `slow_handler`.
+    /// Measures a new loop. An absence longer than `gap` counts as a gap, and one longer than
+    /// `slow_handler` is reported.
     pub(crate) fn new(gap: Duration, slow_handler: Duration) -> Self {
         let [gap, slow_handler] =
             [gap, slow_handler].map(|time| time.as_nanos().try_into().unwrap_or(u64::MAX));

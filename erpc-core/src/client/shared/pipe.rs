@@ -6,8 +6,8 @@
 //!   SharedOutgoing  -> OutPipe  -> OutPump  -> ClientStream
 //! ```
 //!
-//! Both pipes are bounded: the stream itself holds back batches until earlier ones were read, and a
-//! writer waits while [`BATCH`] bytes are unsent.
+//! Both pipes are bounded: the pump takes no batch from the stream while the reader has
+//! [`MAX_UNREAD`] of them, and a writer waits while [`BATCH`] bytes are unsent.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -24,6 +24,10 @@ use crate::service::{Metadata, Sink, Source};
 use crate::stream::{BATCH, Batch};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::Transport;
+
+/// The most batches in an [`InPipe`] and in its reader's hands. With two, the next batch is there
+/// when the reader has read one.
+const MAX_UNREAD: usize = 2;
 
 /// The error of a stream whose endpoint has ended.
 const SHUT_DOWN: CallError = CallError::MaybeExecuted(Cause::Shutdown);
@@ -48,6 +52,8 @@ pub(super) struct InPipe {
 #[derive(Default)]
 struct InState {
     batches: VecDeque<Batch>,
+    /// Number of batches that the reader has not given back, those in `batches` included.
+    unread: usize,
     /// The memory of batches that were read.
     returned: Vec<MsgBuf>,
     /// Metadata of the server's first item.
@@ -82,6 +88,7 @@ impl InPipe {
     /// Gives back the memory of a batch that was read, so that the stream gets further batches.
     pub(super) fn give_back(&self, memory: MsgBuf) {
         let mut state = lock(&self.state);
+        state.unread -= 1;
         state.returned.push(memory);
         let pump = state.pump.take();
         drop(state);
@@ -105,6 +112,7 @@ impl InPipe {
 
     fn push(&self, batch: Batch) {
         let mut state = lock(&self.state);
+        state.unread += 1;
         state.batches.push_back(batch);
         let reader = state.reader.take();
         drop(state);
@@ -122,15 +130,15 @@ impl InPipe {
         wake(reader);
     }
 
-    /// Takes the memory that the reader gave back. `None` if the reader was dropped. Stores the
-    /// waker of `cx` for the next change.
-    fn take_returned(&self, cx: &Context<'_>) -> Option<Vec<MsgBuf>> {
+    /// Takes the memory that the reader gave back. Also returns whether the pipe has room for a
+    /// batch. `None` if the reader was dropped. Stores the waker of `cx` for the next change.
+    fn take_returned(&self, cx: &Context<'_>) -> Option<(Vec<MsgBuf>, bool)> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
         if state.dropped {
             return None;
         }
-        let returned = std::mem::take(&mut state.returned);
+        let returned = (std::mem::take(&mut state.returned), state.unread < MAX_UNREAD);
         let before = state.pump.replace(waker);
         drop(state);
         drop(before);
@@ -162,20 +170,28 @@ impl InPump {
         let mut known = false;
         poll_fn(|cx| {
             loop {
-                let Some(returned) = self.pipe.take_returned(cx) else {
+                let Some((returned, has_room)) = self.pipe.take_returned(cx) else {
                     source.drop_reader();
                     return Poll::Ready(());
                 };
                 returned.into_iter().for_each(|memory| source.batch_read(memory));
+                if !has_room {
+                    return Poll::Pending;
+                }
                 let batch = std::task::ready!(source.poll_batch(cx));
                 if !std::mem::replace(&mut known, true) {
                     lock(&self.pipe.state).metadata = source.metadata();
                 }
-                match batch {
-                    Ok(Some(batch)) => self.pipe.push(batch),
-                    Ok(None) => return Poll::Ready(self.pipe.end(Ok(()))),
-                    Err(error) => return Poll::Ready(self.pipe.end(Err(error))),
-                }
+                let end = match batch {
+                    Ok(Some(batch)) => {
+                        self.pipe.push(batch);
+                        continue;
+                    }
+                    Ok(None) => Ok(()),
+                    Err(error) => Err(error),
+                };
+                self.pipe.end(end);
+                return Poll::Ready(());
             }
         })
         .await;
