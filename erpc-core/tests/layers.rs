@@ -41,6 +41,7 @@ const ORDERS: &[Order<'_>] = &[
             "endpoint",
             "client",
             "server",
+            "testing",
         ],
     },
     Order {

@@ -151,7 +151,7 @@ impl Turns {
         }
     }
 
-    /// The loop has slept until work came, so no packet has waited for the next turn.
+    /// Called after the loop has slept until work came: no packet has waited for the next turn.
     pub(crate) fn rest(&mut self) {
         (self.looked_at, self.received, self.method) = (None, 0, NO_METHOD);
     }
@@ -208,7 +208,7 @@ impl Turns {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Answered {
     pub(crate) at: Instant,
-    /// The response took so long that it should not wait for others.
+    /// Whether the response took so long that it should not wait for others.
     pub(crate) slow: bool,
 }
 

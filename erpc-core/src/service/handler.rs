@@ -114,7 +114,8 @@ fn too_large(len: usize, limit: u32) -> Status {
 pub(super) fn panicked(context: &CallContext<'_>, panic: &(dyn Any + Send)) -> HandlerOutcome {
     let status = handler_panicked(context.info().full_name(), panic);
     match context.is_deferred() {
-        // The responder answers; dropping it in the unwind is an answer, too.
+        // The responder answers the call. If the unwind has dropped the responder, this was the
+        // answer.
         true => HandlerOutcome::Deferred,
         false => HandlerOutcome::Failed(status),
     }

@@ -131,7 +131,8 @@ impl InPipe {
     }
 
     /// Takes the memory that the reader gave back. Also returns whether the pipe has room for a
-    /// batch. `None` if the reader was dropped. Stores the waker of `cx` for the next change.
+    /// batch. `None` if the reader was dropped. Otherwise, stores the waker of `cx`, which the
+    /// reader wakes when it gives back more or is dropped.
     fn take_returned(&self, cx: &Context<'_>) -> Option<(Vec<MsgBuf>, bool)> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
@@ -150,7 +151,7 @@ impl InPipe {
 /// gets an error.
 pub(super) struct InPump {
     pipe: Arc<InPipe>,
-    /// The error of a reader whose pump is dropped.
+    /// The error that the reader gets if the pump is dropped before the stream has ended.
     otherwise: CallError,
 }
 
@@ -224,7 +225,7 @@ struct OutState {
 }
 
 impl OutPipe {
-    /// Puts an encoded item, once there is room. Takes `item` when it is put.
+    /// Puts an encoded item into the pipe, once there is room. Then `item` is `None`.
     pub(super) fn poll_put(
         &self,
         cx: &Context<'_>,
@@ -265,7 +266,8 @@ impl OutPipe {
         wake(pump);
     }
 
-    /// Takes all items. `None` after the last one. Stores the waker of `cx` if there is none now.
+    /// Takes all items. `None` after the last one. If the pipe has no item now, stores the waker of
+    /// `cx`.
     fn poll_items(&self, cx: &Context<'_>) -> Poll<Option<VecDeque<Vec<u8>>>> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
@@ -308,7 +310,7 @@ impl OutPipe {
 /// gets an error.
 pub(super) struct OutPump {
     pipe: Arc<OutPipe>,
-    /// The error of a writer whose pump is dropped.
+    /// The error that the writer gets if the pump is dropped before the stream has ended.
     otherwise: CallError,
 }
 
@@ -317,7 +319,8 @@ impl OutPump {
         Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
     }
 
-    /// Moves items from the pipe to `stream` until the writer is gone or the stream accepts no more.
+    /// Moves items from the pipe to `stream` until the writer is gone or the stream accepts no
+    /// more.
     pub(super) async fn run<T: Transport>(mut self, stream: Rc<ClientStream<T>>) {
         self.otherwise = SHUT_DOWN;
         while let Some(items) = poll_fn(|cx| self.pipe.poll_items(cx)).await {
@@ -332,7 +335,8 @@ impl OutPump {
                         RejectReason::TooLarge { .. } | RejectReason::NoMemory(_),
                     ) = error
                     {
-                        // The writer has put the item long ago, so the error ends the whole stream.
+                        // The writer's `send` of this item has returned already, so the error can
+                        // only end the whole stream.
                         stream.end(error.clone());
                     }
                     return self.pipe.end(error);
