@@ -6,11 +6,12 @@ use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 6] = [
+const RUST: [&str; 7] = [
     "build.rs",
     "src/lib.rs",
     "src/warehouse.rs",
     "tests/chapters.rs",
+    "tests/log.rs",
     "tests/operating.rs",
     "tests/testing.rs",
 ];

@@ -27,7 +27,7 @@
 //!
 //! ```text
 //!   time < sync < mutants < clock < random < debug_text < status < wire < buf < transport
-//!     < protocol < stream < service < health < event_loop < executor < calling < serving
+//!     < protocol < stream < log < service < health < event_loop < executor < calling < serving
 //!     < endpoint < client < server < testing
 //! ```
 //!
@@ -42,6 +42,7 @@ pub mod endpoint;
 pub mod event_loop;
 pub mod executor;
 pub mod health;
+mod log;
 #[cfg(not(erpc_mutants))]
 mod mutants;
 #[cfg(erpc_mutants)]

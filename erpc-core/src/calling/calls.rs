@@ -19,6 +19,7 @@ use super::table::CallTable;
 use crate::buf::Pool;
 use crate::event_loop::Context;
 use crate::executor::scheduler::Scheduler;
+use crate::log;
 use crate::protocol::{CallError, Cause, SessionEvent, SessionId};
 use crate::transport::Transport;
 
@@ -124,6 +125,12 @@ impl<T: Transport> Calls<T> {
             }
             SessionEvent::Closed(cause) => LinkPhase::Closed(cause),
         };
+        match phase {
+            LinkPhase::Opening => {}
+            LinkPhase::Open => log::session_opened(cx.now(), &link.peer),
+            LinkPhase::Draining => log::session_draining(cx.now(), &link.peer),
+            LinkPhase::Closed(cause) => log::session_ended(cx.now(), &link.peer, cause),
+        }
         link.enter(phase, self.scheduler.executor());
     }
 

@@ -13,6 +13,7 @@ use super::table::{CallEntry, CallOutcome};
 use crate::buf::MsgBuf;
 use crate::event_loop::Context;
 use crate::executor::scheduler::Lifecycle;
+use crate::log;
 use crate::protocol::{CallError, Cause, NewCall, RejectReason};
 use crate::transport::Transport;
 
@@ -174,8 +175,11 @@ impl<T: Transport> Calls<T> {
                     link.started(id);
                     self.links.borrow_mut().insert(id, link);
                 }
-                Err(error) => link
-                    .enter(LinkPhase::Closed(Cause::Connect(error)), self.scheduler().executor()),
+                Err(error) => {
+                    let cause = Cause::Connect(error);
+                    log::session_ended(cx.now(), &link.peer, cause);
+                    link.enter(LinkPhase::Closed(cause), self.scheduler().executor());
+                }
             },
             Submission::Disconnect(link) => {
                 if let Ok(id) = link.usable() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::entered::{self, AnyEndpoint};
 use super::handle::Handle;
 use super::parts::EndpointParts;
-use super::watch::OverflowWatch;
+use super::watch::Watch;
 use crate::buf::{MsgBuf, NoMemory};
 use crate::debug_text::debug_is_display;
 use crate::event_loop::idle::IdlePolicy;
@@ -90,7 +90,7 @@ pub(super) struct EndpointOwner<T: Transport> {
     pub(super) idle: Cell<IdlePolicy>,
     /// See [`Endpoint::local`].
     pub(super) locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
-    pub(super) watch: OverflowWatch,
+    pub(super) watch: Watch,
 }
 
 impl<T: Transport> Drop for EndpointOwner<T> {
@@ -140,7 +140,7 @@ impl<T: Transport> Endpoint<T> {
             parts,
             idle: Cell::default(),
             locals: RefCell::default(),
-            watch: OverflowWatch::default(),
+            watch: Watch::default(),
         };
         Ok(Self { owner: Rc::new(owner) })
     }

@@ -210,6 +210,7 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
             yield_now().await;
             continue;
         }
+        endpoint.owner.watch.look_now(parts);
         ready = watch.sleep(parts).await?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use crate::event_loop::bell::Bell;
 use crate::event_loop::{App, Context};
 use crate::executor::timers::Alarm;
 use crate::protocol::{
-    Body, CallError, ClientId, Reply, Request, RequestHandle, SessionEvent, SessionId,
+    Body, CallError, Cause, ClientId, Reply, Request, RequestHandle, SessionEvent, SessionId,
 };
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -137,7 +137,11 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
         self.after_upcall(cx);
     }
 
-    fn on_client_gone(&mut self, _: &mut Context<'_, T>, client: ClientId) {
-        self.0.requests().client_gone(client);
+    fn on_client(&mut self, cx: &mut Context<'_, T>, client: ClientId) {
+        self.0.requests().client_came(cx, client);
+    }
+
+    fn on_client_gone(&mut self, cx: &mut Context<'_, T>, client: ClientId, cause: Cause) {
+        self.0.requests().client_gone(cx.now(), client, cause);
     }
 }

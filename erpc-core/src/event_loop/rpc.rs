@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::clock;
-use crate::event_loop::link_log::note_unknown_rate;
-use crate::event_loop::turn::{LoopGaps, Turns};
+use crate::event_loop::turn::{HeldLoop, LoopGaps, Turns};
 use crate::event_loop::unread::Unread;
+use crate::log;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, CongestionControl,
     ConnectError, Core, EndpointConfig, Event, EventSink, Local, NewCall, Notice, ProtocolStats,
@@ -110,10 +110,15 @@ pub trait App<T: Transport> {
         let _ = (cx, request);
     }
 
-    /// A session opened by a peer has ended. [`App::on_cancel`] was called before for each of its
-    /// unanswered requests. The default does nothing.
-    fn on_client_gone(&mut self, cx: &mut Context<'_, T>, client: ClientId) {
+    /// A peer has opened a session. The default does nothing.
+    fn on_client(&mut self, cx: &mut Context<'_, T>, client: ClientId) {
         let _ = (cx, client);
+    }
+
+    /// A session opened by a peer has ended, for this reason. [`App::on_cancel`] was called before
+    /// for each of its unanswered requests. The default does nothing.
+    fn on_client_gone(&mut self, cx: &mut Context<'_, T>, client: ClientId, cause: Cause) {
+        let _ = (cx, client, cause);
     }
 }
 
@@ -242,6 +247,12 @@ impl<T: Transport> Context<'_, T> {
         self.core.session_address(session)
     }
 
+    /// The address of a client whose session is open; `None` if it has ended.
+    #[must_use]
+    pub fn client_address(&self, client: ClientId) -> Option<T::Route> {
+        self.core.client_address(client)
+    }
+
     /// Whether `bytes` of a client's requests may be kept; see [`Core::may_keep`].
     #[must_use]
     pub fn may_keep(&self, client: ClientId, bytes: usize) -> bool {
@@ -303,12 +314,12 @@ impl<'p, T: Transport, A: App<T>> EventSink<'p, T::Route, T::Tx> for Delivery<'_
         match event {
             Event::None => {}
             Event::Request(request) => {
-                let watched = turns.are_watched();
-                if watched {
+                turns.dispatches(request.method);
+                if turns.are_watched() {
                     turns.send_before_handler(core, now, *queue_wait, tx);
                 }
                 app.on_request(&mut Context { core, tx, turns, now }, request);
-                if watched {
+                if turns.are_watched() {
                     // The later packets of the burst have waited for this handler.
                     queue_wait.delay = turns.resume(now);
                 }
@@ -334,12 +345,14 @@ impl<T: Transport> Rpc<T> {
         let key = if config.fixed_seed().is_some() { (0, 0) } else { random_key() };
         let (reads_marks, stamps_packets) = (config.reads_marks(), config.stamps_packets());
         let control_without_rate = config.control_without_rate();
+        let slow_handler = config.slow_handler_limit();
         let capabilities = transport.capabilities();
         let core = Core::with_pool(Local::from(capabilities), config, key, pool)?;
         if reads_marks {
             transport.enable_ecn().map_err(ConfigError::from)?;
         }
-        let (turns, unread) = (Turns::new(core.min_rto()), Unread::new(&capabilities));
+        let turns = Turns::new(core.min_rto(), slow_handler);
+        let unread = Unread::new(&capabilities);
         Ok(Self {
             core,
             transport,
@@ -445,7 +458,8 @@ impl<T: Transport> Rpc<T> {
                 }
                 Notice::Session(session, event) => app.on_session(&mut cx, session, event),
                 Notice::Cancelled(request) => app.on_cancel(&mut cx, request),
-                Notice::ClientGone(client) => app.on_client_gone(&mut cx, client),
+                Notice::ClientCame(client) => app.on_client(&mut cx, client),
+                Notice::ClientGone(client, cause) => app.on_client_gone(&mut cx, client, cause),
             }
         }
         delivered
@@ -478,7 +492,7 @@ impl<T: Transport> Rpc<T> {
             if let (Link::Unknown, Some(control)) = (path.link, &self.control_without_rate)
                 && self.core.opens_unrouted()
             {
-                note_unknown_rate(control, &route);
+                log::link_rate_unknown(now, control, &route);
             }
             let (_, tx) = self.transport.split();
             self.core.routed(now, path, tx);
@@ -611,6 +625,22 @@ impl<T: Transport> Rpc<T> {
     /// If an invariant is violated, which is a bug in this crate.
     pub fn check_invariants(&self) {
         self.core.check_invariants();
+    }
+
+    /// The protocol's counters.
+    pub(crate) fn protocol_stats(&self) -> &ProtocolStats {
+        self.core.stats()
+    }
+
+    /// The start of the last turn; `None` if the loop has slept since.
+    pub(crate) fn last_turn(&self) -> Option<Instant> {
+        self.turns.last()
+    }
+
+    /// The longest absence of the loop since the last call of this function, if it was longer than
+    /// [`EndpointConfig::slow_handler`].
+    pub(crate) fn take_held(&mut self) -> Option<HeldLoop> {
+        self.turns.take_held()
     }
 
     /// The current counters.

@@ -680,6 +680,12 @@ impl<R: Route> Core<R> {
         self.server.client_stats(client)
     }
 
+    /// The address of a client whose session is open; `None` if it has ended.
+    #[must_use]
+    pub fn client_address(&self, client: ClientId) -> Option<R> {
+        self.server.client_address(client)
+    }
+
     /// Whether the owner may keep `bytes` of a client's requests in addition to the memory that the
     /// session's slots hold, within [`EndpointConfig::session_memory_limit`].
     #[must_use]

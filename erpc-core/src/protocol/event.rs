@@ -198,9 +198,11 @@ pub enum Notice {
     /// As [`Event::Cancelled`], but the request's session has ended and its response will be
     /// dropped. Each request is reported as cancelled at most once, by an event or by a notice.
     Cancelled(RequestHandle),
-    /// A session that a peer opened has ended. [`Notice::Cancelled`] has come before for each of
-    /// its executing requests that the client had not cancelled.
-    ClientGone(ClientId),
+    /// A peer has opened a session.
+    ClientCame(ClientId),
+    /// A session that a peer opened has ended, for this reason. [`Notice::Cancelled`] has come
+    /// before for each of its executing requests that the client had not cancelled.
+    ClientGone(ClientId, Cause),
 }
 
 /// A change of the state of a session that this endpoint opened.

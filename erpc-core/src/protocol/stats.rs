@@ -166,9 +166,17 @@ protocol_stats! {
     /// Responses that the client dropped because they were too large or there was no memory for
     /// them.
     given_up,
-    /// `Open`s that were refused: there was no room for the session, or the parameters were
-    /// unusable.
+    /// Handshakes that were refused: for one of the next three reasons, or because the client's
+    /// version or parameters are not supported.
     refused,
+    /// Handshakes that were refused because [`EndpointConfig::max_sessions`] were open.
+    ///
+    /// [`EndpointConfig::max_sessions`]: super::EndpointConfig::max_sessions
+    refused_full,
+    /// Handshakes that were refused because of a limit per host.
+    refused_host_full,
+    /// Handshakes that were refused because this endpoint shuts down.
+    refused_draining,
     /// Calls that were cancelled or missed their deadline, and that the server has answered with a
     /// failure: usually because it had dropped the request.
     cancelled,

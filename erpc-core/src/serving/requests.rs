@@ -38,6 +38,8 @@ pub(crate) struct Requests<T: Transport> {
     pub(super) running: RunningRequests,
     /// The streams of each client session that has had a stream.
     pub(super) streams: RefCell<HashMap<ClientId, Rc<ServerStreams<T>>>>,
+    /// The addresses of the clients, by session, for the log.
+    pub(super) clients: RefCell<HashMap<ClientId, T::Route>>,
     /// True while the endpoint drains. Then a call that continues a stream is refused if the stream
     /// is not open.
     pub(super) draining: Cell<bool>,
@@ -55,6 +57,7 @@ impl<T: Transport> Requests<T> {
             methods: OnceCell::new(),
             running: RunningRequests::default(),
             streams: RefCell::default(),
+            clients: RefCell::default(),
             draining: Cell::default(),
             watchers: RefCell::default(),
             answers: Cell::default(),
@@ -120,6 +123,16 @@ impl<T: Transport> Requests<T> {
     /// Sets how many calls may run as tasks at the same time.
     pub(crate) fn set_task_limit(&self, tasks: usize) {
         self.running.set_task_limit(tasks);
+    }
+
+    /// Whether the endpoint serves methods.
+    pub(crate) fn serves(&self) -> bool {
+        self.methods.get().is_some()
+    }
+
+    /// The full name of the method with this id, if the endpoint serves it.
+    pub(crate) fn method_name(&self, method: u32) -> Option<&str> {
+        Some(self.methods.get()?.routes.get(method)?.full_name())
     }
 
     /// Starts the task of a request.

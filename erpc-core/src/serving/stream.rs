@@ -14,7 +14,10 @@ use crate::event_loop::flush::Flush;
 use crate::executor::sleep::Sleep;
 use crate::executor::tasks::{TaskId, WakeSlot};
 use crate::executor::waiters::StreamWaiters;
-use crate::protocol::{self, Body, CallError, ClientId, ClientStats, RejectReason, RequestHandle};
+use crate::log;
+use crate::protocol::{
+    self, Body, CallError, Cause, ClientId, ClientStats, RejectReason, RequestHandle,
+};
 use crate::service::{
     Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, StreamMethod, late,
 };
@@ -125,8 +128,20 @@ impl<T: Transport> Requests<T> {
         streams.flush_to(cx, self);
     }
 
+    /// A client has opened a session.
+    pub(crate) fn client_came(&self, cx: &Context<'_, T>, client: ClientId) {
+        if let Some(peer) = cx.client_address(client) {
+            self.clients.borrow_mut().insert(client, peer);
+            log::client_came(cx.now(), &peer);
+        }
+    }
+
     /// Ends the streams of a client's session that is gone.
-    pub(crate) fn client_gone(&self, client: ClientId) {
+    pub(crate) fn client_gone(&self, now: Instant, client: ClientId, cause: Cause) {
+        // A session that ended in the turn in which it began was never reported.
+        if let Some(peer) = self.clients.borrow_mut().remove(&client) {
+            log::client_gone(now, &peer, cause);
+        }
         let streams = self.streams.borrow_mut().remove(&client);
         if let Some(streams) = streams {
             streams.end_task(self);

@@ -139,7 +139,8 @@ impl Side for HostileClients {
         while let Some(notice) = harness.core.pop_notice() {
             match notice {
                 Notice::Cancelled(handle) => harness.note_cancel(handle),
-                Notice::ClientGone(client) => {
+                Notice::ClientCame(_) => {}
+                Notice::ClientGone(client, _) => {
                     assert!(!harness.side.gone.contains(&client), "a client is gone at most once");
                     harness.side.gone.push(client);
                 }

@@ -164,7 +164,7 @@ impl Side for HostileServers {
                     harness.side.ids.retain(|known| *known != id);
                 }
                 Notice::Session(..) => {}
-                Notice::Cancelled(_) | Notice::ClientGone(_) => {
+                Notice::Cancelled(_) | Notice::ClientCame(_) | Notice::ClientGone(..) => {
                     unreachable!("this endpoint accepts no sessions")
                 }
             }

@@ -107,7 +107,7 @@ impl App<SimTransport> for Turn<'_> {
         }
     }
 
-    fn on_client_gone(&mut self, _: &mut Cx<'_>, client: ClientId) {
+    fn on_client_gone(&mut self, _: &mut Cx<'_>, client: ClientId, _: Cause) {
         self.party.stream_client_gone(client, self.oracle);
         for put_off in &mut self.party.put_off {
             if put_off.handle.client() != client {

@@ -14,7 +14,9 @@ use crate::client::stream::pool::StreamLoad;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::sleep::Sleep;
 use crate::executor::tasks::TaskId;
+use crate::log;
 use crate::protocol::Cause;
+use crate::time::Instant;
 use crate::transport::Transport;
 
 /// The current state of a channel's server; see
@@ -194,7 +196,9 @@ struct SessionKeeper<T: Transport> {
 
 impl<T: Transport> SessionKeeper<T> {
     async fn keep(self) {
-        let (mut failures, mut trying, mut had_one) = (0, true, false);
+        let (mut failures, mut trying) = (0, true);
+        // When the last session ended, and the number of attempts that failed since.
+        let mut lost: Option<(Instant, u32)> = None;
         loop {
             let channel = Weak::clone(&self.balancer) as Weak<dyn SessionSource<T::Route>>;
             let session = LinkGuard::open_for(&self.endpoint, self.peer, channel);
@@ -207,12 +211,14 @@ impl<T: Transport> SessionKeeper<T> {
             }
             if let LinkPhase::Closed(cause) = phase {
                 failures += 1;
+                lost = lost.map(|(at, attempts)| (at, attempts + 1));
                 balancer.failed(&backend, cause);
             } else {
                 let opened = self.endpoint.scheduler().now();
                 backend.open.borrow_mut().push(Rc::clone(&link));
                 backend.openings.count(executor);
-                if std::mem::replace(&mut had_one, true) {
+                if let Some((at, attempts)) = lost.take() {
+                    log::reconnected(opened, &self.peer, opened - at, attempts);
                     balancer.reconnected();
                 }
                 balancer.opened(&backend);
@@ -229,7 +235,9 @@ impl<T: Transport> SessionKeeper<T> {
                 };
                 // A server that accepts sessions only to end them is tried again only after a
                 // pause.
-                if self.endpoint.scheduler().now() - opened < base {
+                let now = self.endpoint.scheduler().now();
+                lost = Some((now, 0));
+                if now - opened < base {
                     failures += 1;
                 } else {
                     failures = 0;

@@ -19,8 +19,9 @@ use crate::client::connect_error::{ConnectFailed, ConnectFailure, servers_and_re
 use crate::client::stream::pool::StreamPool;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::tasks::{TaskId, WakeSlot};
+use crate::log;
 use crate::protocol::{Cause, NoServer};
-use crate::transport::Transport;
+use crate::transport::{Route, Transport};
 
 /// Starts the task that asks the resolver. Called when the channel is first used.
 pub(super) type StartResolving<T> = Box<dyn FnOnce(&Rc<Balancer<T>>)>;
@@ -84,6 +85,19 @@ enum ConnectProblem<R> {
     /// The name has no address.
     NoAddress(String),
     Session(R, Cause),
+}
+
+impl<R: Route> ConnectProblem<R> {
+    fn error(&self) -> ConnectFailed {
+        match self {
+            Self::Session(peer, cause) => ConnectFailed::new(peer.to_string(), (*cause).into()),
+            Self::Resolve(name, error) => {
+                let error = io::Error::new(error.kind(), error.to_string());
+                ConnectFailed::new(name.clone(), ConnectFailure::Resolve(error))
+            }
+            Self::NoAddress(name) => ConnectFailed::new(name.clone(), ConnectFailure::NoAddress),
+        }
+    }
 }
 
 impl<T: Transport> Balancer<T> {
@@ -309,6 +323,7 @@ impl<T: Transport> Balancer<T> {
     /// Handles an error or an empty answer: the known servers stay, and the resolver is asked
     /// again.
     fn unanswered(&self, failure: ConnectProblem<T::Route>) {
+        log::unresolved(self.endpoint.scheduler().now(), &failure.error());
         if self.backends.borrow().is_empty() {
             self.fails(failure);
         }
@@ -354,16 +369,7 @@ impl<T: Transport> Balancer<T> {
 
     fn connect_failed(&self) -> ConnectFailed {
         match &*self.failure.borrow() {
-            Some(ConnectProblem::Session(peer, cause)) => {
-                ConnectFailed::new(peer.to_string(), (*cause).into())
-            }
-            Some(ConnectProblem::Resolve(name, error)) => {
-                let error = io::Error::new(error.kind(), error.to_string());
-                ConnectFailed::new(name.clone(), ConnectFailure::Resolve(error))
-            }
-            Some(ConnectProblem::NoAddress(name)) => {
-                ConnectFailed::new(name.clone(), ConnectFailure::NoAddress)
-            }
+            Some(problem) => problem.error(),
             None => ConnectFailed::new(String::new(), ConnectFailure::NoAddress),
         }
     }

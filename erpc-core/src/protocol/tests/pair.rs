@@ -137,8 +137,10 @@ pub(crate) struct Pair {
     pub(crate) handled: HashMap<u64, u32>,
     /// Requests that the server reported as cancelled.
     pub(crate) cancelled: Vec<RequestHandle>,
-    /// Clients that the server reported as gone.
-    pub(crate) gone: Vec<ClientId>,
+    /// Clients that the server reported as having opened a session.
+    pub(crate) came: Vec<ClientId>,
+    /// Clients that the server reported as gone, and why.
+    pub(crate) gone: Vec<(ClientId, Cause)>,
     /// Both sides' ids of the most recently opened session.
     pub(crate) client_id: ConnectionId,
     pub(crate) server_id: ConnectionId,
@@ -195,6 +197,7 @@ impl Pair {
             executed: 0,
             handled: HashMap::new(),
             cancelled: Vec::new(),
+            came: Vec::new(),
             gone: Vec::new(),
             client_id: ConnectionId::default(),
             server_id: ConnectionId::default(),
@@ -501,13 +504,16 @@ impl Pair {
                     self.told.push(format!("{event:?}"));
                     self.sessions.insert(session, event);
                 }
-                Notice::Cancelled(_) | Notice::ClientGone(_) => panic!("a client has no clients"),
+                Notice::Cancelled(_) | Notice::ClientCame(_) | Notice::ClientGone(..) => {
+                    panic!("a client has no clients")
+                }
             }
         }
         while let Some(notice) = self.server.pop_notice() {
             match notice {
                 Notice::Cancelled(handle) => self.cancelled.push(handle),
-                Notice::ClientGone(client) => self.gone.push(client),
+                Notice::ClientCame(client) => self.came.push(client),
+                Notice::ClientGone(client, cause) => self.gone.push((client, cause)),
                 other => panic!("a server received the notice {other:?}"),
             }
         }

@@ -120,6 +120,11 @@ impl WorkerQueue {
         self.0.push(job).map_err(|(refused, _)| refused)
     }
 
+    /// Maximum number of waiting jobs.
+    pub(crate) fn limit(&self) -> usize {
+        self.0.limit()
+    }
+
     /// Takes out the jobs of the endpoint with this mailbox that no worker has begun. The caller
     /// has to answer them.
     pub(crate) fn take_waiting(&self, mailbox: &Arc<Mailbox>) -> Vec<RequestHandle> {

@@ -41,6 +41,10 @@ impl<J> JobQueue<J> {
         Self { state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     fn lock(&self) -> MutexGuard<'_, JobQueueState<J>> {
         // Under the lock only an allocation can panic, and it leaves the queue consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
