@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use erpc_core::protocol::MAX_RTO;
 use erpc_core::time::Instant;
 use erpc_core::transport::NetworkError;
 
@@ -14,10 +15,16 @@ use crate::{Feature, SimRoute};
 /// time that the inquiry's four pings take.
 const LEAST_SILENCE: u64 = 48_000_000;
 
-/// A session must end before more than this many of its pings in a row have been returned. An
-/// inquiry sends at most 4 pings to a dead server. Calls that time out during the inquiry also
-/// cause pings, but rarely.
+/// A session must end before more than this many of its pings in a row have been returned, unless
+/// the first of them was returned less than [`LONGEST_INQUIRY`] ago. An inquiry sends at most 4
+/// pings to a dead server. A session also sends pings when calls time out, and every few
+/// milliseconds if its ping interval is short.
 const MOST_RETURNED: usize = 16;
+
+/// The longest inquiry about a dead server whose pings are all returned, in ns. The client waits
+/// for one timeout of a call, and for a second one if all reports of the first one came in its
+/// first 25 ms. Half as much is allowed for a loop that runs late.
+const LONGEST_INQUIRY: u64 = 3 * MAX_RTO;
 
 /// The times at which endpoints die and live again, and the pings that were returned.
 #[derive(Debug)]
@@ -26,9 +33,15 @@ pub(super) struct Deaths {
     /// For each endpoint, when it last came to life, and whether it has lived before. `None` while
     /// it is dead.
     lives: BTreeMap<SimRoute, Option<(Instant, bool)>>,
-    /// The nonces of a session's pings that were returned since a packet of the server has arrived.
-    /// The key is the client, the server, and the session's id at the server.
-    returned: BTreeMap<(usize, SimRoute, u64), BTreeSet<u32>>,
+    /// The pings of a session that were returned since a packet of the server has arrived. The key
+    /// is the client, the server, and the session's id at the server.
+    returned: BTreeMap<(usize, SimRoute, u64), ReturnedPings>,
+}
+
+#[derive(Debug)]
+struct ReturnedPings {
+    first_at: Instant,
+    nonces: BTreeSet<u32>,
 }
 
 impl Deaths {
@@ -76,10 +89,15 @@ impl Oracle {
     /// Endpoint `index` gets a true report: a ping of its session with this id at `server` was
     /// returned.
     pub(crate) fn ping_is_returned(&mut self, index: usize, server: SimRoute, id: u64, nonce: u32) {
-        let nonces = self.deaths.returned.entry((index, server, id)).or_default();
-        nonces.insert(nonce);
-        let count = nonces.len();
-        if count > MOST_RETURNED {
+        let now = self.now;
+        let returned = self
+            .deaths
+            .returned
+            .entry((index, server, id))
+            .or_insert_with(|| ReturnedPings { first_at: now, nonces: BTreeSet::new() });
+        returned.nonces.insert(nonce);
+        let count = returned.nonces.len();
+        if count > MOST_RETURNED && now.nanos_since(returned.first_at) >= LONGEST_INQUIRY {
             let what = format!(
                 "a session to {server} goes on after {count} of its pings were returned and nothing came from there"
             );

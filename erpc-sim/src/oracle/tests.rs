@@ -132,10 +132,11 @@ impl Fixture {
         self
     }
 
-    /// `count` pings of the session are returned, because the server is dead. Each of them is
-    /// reported twice.
+    /// One ping of the session is returned every 100 ms, `count` in all, because the server is
+    /// dead. Each of them is reported twice.
     fn has_pings_returned(&mut self, count: u32) -> &mut Self {
         for nonce in 0..count {
+            self.oracle.now = self.oracle.now.plus_nanos(100 * MS);
             self.oracle.ping_is_returned(0, ADDRESS.server, 7, nonce);
             self.oracle.ping_is_returned(0, ADDRESS.server, 7, nonce);
         }
