@@ -165,6 +165,10 @@ impl<'a> CallContext<'a> {
         self.method
     }
 
+    pub(super) fn handle(&self) -> RequestHandle {
+        self.call
+    }
+
     /// A buffer for a response of `len` bytes.
     #[inline]
     pub(super) fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {

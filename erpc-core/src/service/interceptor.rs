@@ -85,6 +85,11 @@ impl<'a> Passage<'a> {
         passage
     }
 
+    /// Leaves the call inside of its interceptors; [`Passage::inside`] continues.
+    pub(super) fn stay(mut self) {
+        self.passed = 0;
+    }
+
     /// Runs `after` of the entered interceptors. Not for a deferred call, which has not ended: its
     /// responder runs them.
     pub(super) fn leave(&mut self, outcome: Result<(), &Status>) {

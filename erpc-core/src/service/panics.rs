@@ -11,6 +11,13 @@ pub(super) fn handler_panicked(method: &str) -> Status {
     Status::internal(format!("the handler of {method} panicked"))
 }
 
+/// Reports a panic of a handler, interceptor or codec, and returns the status of the call.
+#[cold]
+pub(super) fn panicked(method: &str, panic: &(dyn Any + Send)) -> Status {
+    advise(method, panic);
+    handler_panicked(method)
+}
+
 /// If a handler panicked for the lack of a tokio runtime, prints how to do without one. The panic
 /// hook has printed the panic itself.
 #[cold]
@@ -28,9 +35,10 @@ fn advice(method: &str, panic: &(dyn Any + Send)) -> Option<String> {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied())?;
     text.contains(NO_REACTOR).then(|| {
         format!(
-            "erpc: the handler of {method} uses tokio, but erpc's own event loop runs it: to wait, use \
-             `erpc::sleep`; to use other parts of tokio, keep a `tokio::runtime::Handle` in the service and \
-             await the result of its `spawn`"
+            "erpc: the handler of {method} needs a tokio runtime and runs without one. To run it in tokio, set \
+             `mode: TOKIO` in the .proto file or `.default_mode(Mode::Tokio)` in the build script, and give the \
+             server a runtime: `Server::builder().tokio(Handle::current())`. Merely to wait, `erpc::sleep` needs \
+             no runtime."
         )
     })
 }
@@ -48,9 +56,10 @@ mod tests {
             assert_eq!(
                 advice("kv.v1.Kv/Get", &*panic).as_deref(),
                 Some(
-                    "erpc: the handler of kv.v1.Kv/Get uses tokio, but erpc's own event loop runs it: to wait, use \
-                     `erpc::sleep`; to use other parts of tokio, keep a \
-                     `tokio::runtime::Handle` in the service and await the result of its `spawn`"
+                    "erpc: the handler of kv.v1.Kv/Get needs a tokio runtime and runs without one. To run it in \
+                     tokio, set `mode: TOKIO` in the .proto file or `.default_mode(Mode::Tokio)` in the build \
+                     script, and give the server a runtime: `Server::builder().tokio(Handle::current())`. Merely \
+                     to wait, `erpc::sleep` needs no runtime."
                 )
             );
         }

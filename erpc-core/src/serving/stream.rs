@@ -17,6 +17,7 @@ use crate::executor::waiters::StreamWaiters;
 use crate::protocol::{self, Body, CallError, ClientId, ClientStats, RejectReason, RequestHandle};
 use crate::service::{
     Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, StreamMethod, late,
+    malformed_item,
 };
 use crate::status::Status;
 use crate::stream::{
@@ -322,7 +323,7 @@ impl<T: Transport> Source for StreamEnd<T> {
 
     fn malformed(&self, error: &DecodeError) -> CallError {
         self.drop_reader();
-        CallError::Status(Status::invalid_argument(format!("a message cannot be decoded: {error}")))
+        CallError::Status(malformed_item(error))
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   handle                      task at the endpoint
-//!   SharedIncoming  <- InPipe   <- InPump   <- ClientStream
-//!   SharedOutgoing  -> OutPipe  -> OutPump  -> ClientStream
+//!   SharedIncoming  <- InPipe   <- InPump   <- Source
+//!   SharedOutgoing  -> OutPipe  -> OutPump  -> Sink
 //! ```
 //!
-//! Both pipes are bounded: the stream itself holds back batches until earlier ones were read, and a
-//! writer waits while [`BATCH`] bytes are unsent.
+//! Both pipes are bounded: a pump waits while [`CAPACITY`] batches are unread, and a writer while
+//! [`BATCH`] bytes are unsent. The stream takes a batch that the pump has taken as read, so the other
+//! side goes on.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -17,13 +18,17 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::BufMut;
 
+use super::{Sink, Source};
 use crate::buf::MsgBuf;
-use crate::client::stream::caller::ClientStream;
 use crate::protocol::{CallError, Cause, RejectReason};
-use crate::service::{Metadata, Sink, Source};
+use crate::service::{DecodeError, Metadata};
+use crate::status::Status;
 use crate::stream::{BATCH, Batch};
 use crate::sync::{Mutex, MutexGuard};
-use crate::transport::Transport;
+
+/// Number of batches that may wait in an [`InPipe`]. With two, the pump does not wait for a reader
+/// that reads each batch as it arrives.
+const CAPACITY: usize = 2;
 
 /// The error of a stream whose endpoint has ended.
 const SHUT_DOWN: CallError = CallError::MaybeExecuted(Cause::Shutdown);
@@ -39,18 +44,27 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// The server's items.
-#[derive(Default)]
-pub(super) struct InPipe {
+/// The other side's items.
+pub(crate) struct InPipe {
+    reader: Reader,
     state: Mutex<InState>,
+}
+
+/// The side that reads the items of an [`InPipe`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    Caller,
+    Handler,
 }
 
 #[derive(Default)]
 struct InState {
     batches: VecDeque<Batch>,
+    /// Whether the pump waits for room.
+    stalled: bool,
     /// The memory of batches that were read.
     returned: Vec<MsgBuf>,
-    /// Metadata of the server's first item.
+    /// Metadata of a server's first item.
     metadata: Metadata,
     /// How the stream ended, after its last batch.
     end: Option<Result<(), CallError>>,
@@ -61,11 +75,18 @@ struct InState {
 }
 
 impl InPipe {
+    pub(crate) fn new(reader: Reader) -> Self {
+        Self { reader, state: Mutex::default() }
+    }
+
     /// The next batch. `None` at the end, also after an error.
     pub(super) fn poll_batch(&self, cx: &Context<'_>) -> Poll<Result<Option<Batch>, CallError>> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
         if let Some(batch) = state.batches.pop_front() {
+            let pump = if std::mem::take(&mut state.stalled) { state.pump.take() } else { None };
+            drop(state);
+            wake(pump);
             return Poll::Ready(Ok(Some(batch)));
         }
         match &mut state.end {
@@ -98,9 +119,18 @@ impl InPipe {
         wake(pump);
     }
 
-    /// Metadata of the server's first item. Empty before it has arrived.
+    /// Metadata of a server's first item. Empty before it has arrived.
     pub(super) fn metadata(&self) -> Metadata {
         lock(&self.state).metadata.clone()
+    }
+
+    /// The error to report if an item cannot be decoded. The reader reads no further.
+    pub(super) fn malformed(&self, error: &DecodeError) -> CallError {
+        self.drop_reader();
+        match self.reader {
+            Reader::Caller => CallError::ResponseLost(Cause::Malformed),
+            Reader::Handler => CallError::Status(malformed_item(error)),
+        }
     }
 
     fn push(&self, batch: Batch) {
@@ -122,51 +152,56 @@ impl InPipe {
         wake(reader);
     }
 
-    /// Takes the memory that the reader gave back. `None` if the reader was dropped. Stores the
-    /// waker of `cx` for the next change.
-    fn take_returned(&self, cx: &Context<'_>) -> Option<Vec<MsgBuf>> {
+    /// Takes the memory that the reader gave back, and says whether the pipe takes another batch.
+    /// `None` if the reader was dropped. Stores the waker of `cx` for the next change.
+    fn take_returned(&self, cx: &Context<'_>) -> Option<(Vec<MsgBuf>, bool)> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
         if state.dropped {
             return None;
         }
         let returned = std::mem::take(&mut state.returned);
+        let has_room = state.batches.len() < CAPACITY;
+        state.stalled = !has_room;
         let before = state.pump.replace(waker);
         drop(state);
         drop(before);
-        Some(returned)
+        Some((returned, has_room))
     }
 }
 
 /// The endpoint's side of an [`InPipe`]. If it is dropped before the stream has ended, the reader
 /// gets an error.
-pub(super) struct InPump {
+pub(crate) struct InPump {
     pipe: Arc<InPipe>,
     /// The error of a reader whose pump is dropped.
     otherwise: CallError,
 }
 
 impl InPump {
-    pub(super) fn new(pipe: &Arc<InPipe>) -> Self {
+    pub(crate) fn new(pipe: &Arc<InPipe>) -> Self {
         Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
     }
 
     /// Ends the stream before it has begun.
-    pub(super) fn fail(mut self, error: CallError) {
+    pub(crate) fn fail(mut self, error: CallError) {
         self.otherwise = error;
     }
 
     /// Moves batches from `source` to the pipe until the stream has ended or the reader is gone.
-    pub(super) async fn run(mut self, source: Rc<dyn Source>) {
+    pub(crate) async fn run(mut self, source: Rc<dyn Source>) {
         self.otherwise = SHUT_DOWN;
         let mut known = false;
         poll_fn(|cx| {
             loop {
-                let Some(returned) = self.pipe.take_returned(cx) else {
+                let Some((returned, has_room)) = self.pipe.take_returned(cx) else {
                     source.drop_reader();
                     return Poll::Ready(());
                 };
                 returned.into_iter().for_each(|memory| source.batch_read(memory));
+                if !has_room {
+                    return Poll::Pending;
+                }
                 let batch = std::task::ready!(source.poll_batch(cx));
                 if !std::mem::replace(&mut known, true) {
                     lock(&self.pipe.state).metadata = source.metadata();
@@ -188,9 +223,9 @@ impl Drop for InPump {
     }
 }
 
-/// The client's items.
+/// This side's items.
 #[derive(Default)]
-pub(super) struct OutPipe {
+pub(crate) struct OutPipe {
     state: Mutex<OutState>,
 }
 
@@ -249,6 +284,17 @@ impl OutPipe {
         wake(pump);
     }
 
+    /// Accepts no more items: the handler has ended. The pump still gets those that were put.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.dropped = true;
+        state.end.get_or_insert(CallError::Rejected(RejectReason::StreamEnded));
+        let (writers, pump) = (std::mem::take(&mut state.writers), state.pump.take());
+        drop(state);
+        writers.into_iter().for_each(Waker::wake);
+        wake(pump);
+    }
+
     /// Takes all items. `None` after the last one. Stores the waker of `cx` if there is none now.
     fn poll_items(&self, cx: &Context<'_>) -> Poll<Option<VecDeque<Vec<u8>>>> {
         let waker = cx.waker().clone();
@@ -290,40 +336,39 @@ impl OutPipe {
 
 /// The endpoint's side of an [`OutPipe`]. If it is dropped before the stream has ended, the writer
 /// gets an error.
-pub(super) struct OutPump {
+pub(crate) struct OutPump {
     pipe: Arc<OutPipe>,
     /// The error of a writer whose pump is dropped.
     otherwise: CallError,
 }
 
 impl OutPump {
-    pub(super) fn new(pipe: &Arc<OutPipe>) -> Self {
+    pub(crate) fn new(pipe: &Arc<OutPipe>) -> Self {
         Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
     }
 
-    /// Moves items from the pipe to `stream` until the writer is gone or the stream accepts no more.
-    pub(super) async fn run<T: Transport>(mut self, stream: Rc<ClientStream<T>>) {
+    /// Moves items from the pipe to `sink` until the writer is gone.
+    ///
+    /// # Errors
+    /// The error of an item that `sink` refused. If it [concerns only that item](is_of_item), it
+    /// must end the stream nevertheless, because the writer has put the item long ago.
+    pub(crate) async fn run(mut self, sink: Rc<dyn Sink>) -> Result<(), CallError> {
         self.otherwise = SHUT_DOWN;
         while let Some(items) = poll_fn(|cx| self.pipe.poll_items(cx)).await {
             for item in items {
                 let put = |cx: &mut Context<'_>| {
-                    stream.poll_put(cx, item.len(), &mut |out| out.put_slice(&item))
+                    sink.poll_put(cx, item.len(), &mut |out| out.put_slice(&item))
                 };
                 let put = poll_fn(put).await;
                 self.pipe.left(item.len());
                 if let Err(error) = put {
-                    if let CallError::Rejected(
-                        RejectReason::TooLarge { .. } | RejectReason::NoMemory(_),
-                    ) = error
-                    {
-                        // The writer has put the item long ago, so the error ends the whole stream.
-                        stream.end(error.clone());
-                    }
-                    return self.pipe.end(error);
+                    self.pipe.end(error.clone());
+                    return Err(error);
                 }
             }
         }
-        stream.drop_writer();
+        sink.drop_writer();
+        Ok(())
     }
 }
 
@@ -331,4 +376,15 @@ impl Drop for OutPump {
     fn drop(&mut self) {
         self.pipe.end(self.otherwise.clone());
     }
+}
+
+/// Whether a stream that refuses an item with `error` goes on.
+pub(crate) fn is_of_item(error: &CallError) -> bool {
+    matches!(error, CallError::Rejected(RejectReason::TooLarge { .. } | RejectReason::NoMemory(_)))
+}
+
+/// The status of a stream with an item that the handler's side cannot decode.
+#[cold]
+pub(crate) fn malformed_item(error: &DecodeError) -> Status {
+    Status::invalid_argument(format!("a message cannot be decoded: {error}"))
 }
