@@ -124,7 +124,7 @@ impl Asking {
     }
 }
 
-/// How much longer a call waits for its answer than its timeout.
+/// The extra time, beyond its timeout, that a call waits for its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     /// Extra wait, in ns; 0 for a quick method.
@@ -193,7 +193,8 @@ impl MethodTimes {
         self.len == 0
     }
 
-    /// How much longer a call of this method waits. `is_passed`: a later call was answered.
+    /// The extra time, beyond its timeout, that a call of this method waits for its answer.
+    /// `is_passed`: a later call was answered.
     pub(super) fn get(&self, now: Instant, method: u32, is_passed: bool) -> Wait {
         let times = self.times[..self.len].iter().find(|time| time.method == method);
         times.map_or(Wait::NONE, |time| Wait {

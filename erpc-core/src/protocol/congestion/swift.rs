@@ -979,9 +979,10 @@ mod tests {
     #[test]
     fn a_stall_does_not_stay_in_the_rate_of_a_small_window() {
         let (mut swift, mut clock) = (swift(), Clock::new());
-        clock.trip(&mut swift, BASE, 0, 1);
         swift.set(1.2);
+        clock.trip(&mut swift, BASE, 0, 1);
         clock.trip(&mut swift, BASE + 5_000 * US, 0, 1);
+        assert_eq!((swift.queue, swift.window()), (5_000 * US, 1), "the stall cuts the window");
         clock.trip(&mut swift, BASE, 0, 1);
         assert_eq!(swift.queue, 0);
     }

@@ -6,9 +6,8 @@
 //!   SharedOutgoing  -> OutPipe  -> OutPump  -> Sink
 //! ```
 //!
-//! Both pipes are bounded: a pump waits while [`CAPACITY`] batches are unread, and a writer while
-//! [`BATCH`] bytes are unsent. The stream takes a batch that the pump has taken as read, so the other
-//! side goes on.
+//! Both pipes are bounded: the pump takes no batch from the stream while the reader has
+//! [`MAX_UNREAD`] of them, and a writer waits while [`BATCH`] bytes are unsent.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -26,9 +25,9 @@ use crate::status::Status;
 use crate::stream::{BATCH, Batch};
 use crate::sync::{Mutex, MutexGuard};
 
-/// Number of batches that may wait in an [`InPipe`]. With two, the pump does not wait for a reader
-/// that reads each batch as it arrives.
-const CAPACITY: usize = 2;
+/// The most batches in an [`InPipe`] and in its reader's hands. With two, the next batch is there
+/// when the reader has read one.
+const MAX_UNREAD: usize = 2;
 
 /// The error of a stream whose endpoint has ended.
 const SHUT_DOWN: CallError = CallError::MaybeExecuted(Cause::Shutdown);
@@ -60,8 +59,8 @@ pub(crate) enum Reader {
 #[derive(Default)]
 struct InState {
     batches: VecDeque<Batch>,
-    /// Whether the pump waits for room.
-    stalled: bool,
+    /// Number of batches that the reader has not given back, those in `batches` included.
+    unread: usize,
     /// The memory of batches that were read.
     returned: Vec<MsgBuf>,
     /// Metadata of a server's first item.
@@ -84,9 +83,6 @@ impl InPipe {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
         if let Some(batch) = state.batches.pop_front() {
-            let pump = if std::mem::take(&mut state.stalled) { state.pump.take() } else { None };
-            drop(state);
-            wake(pump);
             return Poll::Ready(Ok(Some(batch)));
         }
         match &mut state.end {
@@ -103,6 +99,7 @@ impl InPipe {
     /// Gives back the memory of a batch that was read, so that the stream gets further batches.
     pub(super) fn give_back(&self, memory: MsgBuf) {
         let mut state = lock(&self.state);
+        state.unread -= 1;
         state.returned.push(memory);
         let pump = state.pump.take();
         drop(state);
@@ -135,6 +132,7 @@ impl InPipe {
 
     fn push(&self, batch: Batch) {
         let mut state = lock(&self.state);
+        state.unread += 1;
         state.batches.push_back(batch);
         let reader = state.reader.take();
         drop(state);
@@ -152,21 +150,19 @@ impl InPipe {
         wake(reader);
     }
 
-    /// Takes the memory that the reader gave back, and says whether the pipe takes another batch.
-    /// `None` if the reader was dropped. Stores the waker of `cx` for the next change.
+    /// Takes the memory that the reader gave back. Also returns whether the pipe has room for a
+    /// batch. `None` if the reader was dropped. Stores the waker of `cx` for the next change.
     fn take_returned(&self, cx: &Context<'_>) -> Option<(Vec<MsgBuf>, bool)> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
         if state.dropped {
             return None;
         }
-        let returned = std::mem::take(&mut state.returned);
-        let has_room = state.batches.len() < CAPACITY;
-        state.stalled = !has_room;
+        let returned = (std::mem::take(&mut state.returned), state.unread < MAX_UNREAD);
         let before = state.pump.replace(waker);
         drop(state);
         drop(before);
-        Some((returned, has_room))
+        Some(returned)
     }
 }
 
@@ -206,11 +202,16 @@ impl InPump {
                 if !std::mem::replace(&mut known, true) {
                     lock(&self.pipe.state).metadata = source.metadata();
                 }
-                match batch {
-                    Ok(Some(batch)) => self.pipe.push(batch),
-                    Ok(None) => return Poll::Ready(self.pipe.end(Ok(()))),
-                    Err(error) => return Poll::Ready(self.pipe.end(Err(error))),
-                }
+                let end = match batch {
+                    Ok(Some(batch)) => {
+                        self.pipe.push(batch);
+                        continue;
+                    }
+                    Ok(None) => Ok(()),
+                    Err(error) => Err(error),
+                };
+                self.pipe.end(end);
+                return Poll::Ready(());
             }
         })
         .await;

@@ -177,7 +177,8 @@ impl<R: Route> OpenSession<R> {
         ShortPacket::new(&Header { connection, kind, packet, request, aux, size, flags }, &[])
     }
 
-    /// Asks again for the next response packet. The packet uses the reservation of the first copy.
+    /// Asks again for the next response packet. The repeated request for response uses the
+    /// reservation of the first one.
     pub(super) fn ask_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
