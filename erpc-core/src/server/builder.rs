@@ -149,7 +149,7 @@ impl ServerBuilder {
     /// #     fn register(self: Arc<Self>, _: &mut Routes) -> Result<(), MethodCollision> { Ok(()) }
     /// # }
     /// use erpc_core::server::Server;
-    /// use tokio::runtime::{Handle, Runtime};
+    /// use tokio::runtime::Runtime;
     ///
     /// let runtime = Runtime::new()?;
     /// let server = Server::builder().add_service(Store).tokio(runtime.handle().clone());

@@ -13,9 +13,10 @@ use crate::status::Status;
 /// authentication, quotas, metrics and logs.
 ///
 /// Several interceptors are nested: `before` runs in the order in which they were added, `after` in
-/// the opposite order. Both run where the handler runs, in the event loop or on a worker, so their
-/// run time delays the caller. A panic in an interceptor is handled like a panic of the handler. In
-/// `after` of a call that was already answered or has ended early, a panic changes nothing.
+/// the opposite order. Both run where the handler runs: in the event loop, on a worker or in tokio.
+/// So their run time delays the caller. A panic in an interceptor is handled like a panic of the
+/// handler. In `after` of a call that was already answered or has ended early, a panic changes
+/// nothing.
 ///
 /// ```
 /// use erpc_core::service::{CallContext, Interceptor};

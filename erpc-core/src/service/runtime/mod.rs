@@ -17,6 +17,7 @@ mod spawn;
 pub(super) mod stream;
 pub(super) mod task;
 
+use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -33,29 +34,39 @@ use super::info::MethodInfo;
 use super::panics::panicked;
 use crate::status::Status;
 
-/// Starts `handler` in the runtime, inside of the call's interceptors, and returns a future of its
-/// result. When that is dropped, the handler's future is dropped at its current `await`. If the
-/// handler panics, the result is [`Status::internal`].
-fn start<O, H>(
+/// Runs the future of `handler` in the runtime, inside of the call's interceptors, and returns a
+/// future of its result. When that is dropped, the handler's future is dropped at its current
+/// `await`. If the handler panics, the result is [`Status::internal`].
+fn start<O, H, F>(
     runtime: &dyn Runtime,
     call: Arc<DetachedCall>,
     handler: H,
-) -> impl Future<Output = Result<O, Status>> + use<O, H>
+) -> impl Future<Output = Result<O, Status>> + use<O, H, F>
 where
     O: Send + 'static,
-    H: Future<Output = Result<O, Status>> + Send + 'static,
+    H: FnOnce() -> F + Send + 'static,
+    F: Future<Output = Result<O, Status>> + Send + 'static,
 {
     let (sender, receiver) = oneshot::channel();
     runtime.spawn(Box::pin(run(call, handler, sender)));
     async move { receiver.await.unwrap_or_else(|_gone| Err(runtime_ended())) }
 }
 
-async fn run<O>(
+/// The task of a handler. It takes a function instead of the future, which would otherwise be part
+/// of this future twice.
+async fn run<O, F>(
     call: Arc<DetachedCall>,
-    handler: impl Future<Output = Result<O, Status>>,
+    handler: impl FnOnce() -> F,
     mut sender: oneshot::Sender<Result<O, Status>>,
-) {
-    let mut running = pin!(Some(intercepted(&call, handler)));
+) where
+    F: Future<Output = Result<O, Status>>,
+{
+    let mut running = pin!(Some(async {
+        let passage = DetachedPassage::enter(&call)?;
+        let result = handler().await;
+        passage.leave(result.as_ref().map(|_| ()));
+        result
+    }));
     let result = poll_fn(|cx| {
         if sender.poll_canceled(cx).is_ready() {
             return Poll::Ready(None);
@@ -63,9 +74,10 @@ async fn run<O>(
         let Some(handler) = running.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         // As with synchronous handlers, the user has to keep the service consistent after a panic.
         let polled = catch_unwind(AssertUnwindSafe(|| handler.poll(cx)));
-        polled
-            .unwrap_or_else(|panic| Poll::Ready(Err(panicked(call.method().full_name(), &*panic))))
-            .map(Some)
+        let ended = |panic: Box<dyn Any + Send>| {
+            Poll::Ready(Err(panicked(call.method().full_name(), &*panic)))
+        };
+        polled.unwrap_or_else(ended).map(Some)
     })
     .await;
     // Dropping a handler's values may panic; the panic hook has reported it.
@@ -74,17 +86,6 @@ async fn run<O>(
         // Fails if the call has ended meanwhile.
         drop(sender.send(result));
     }
-}
-
-/// Runs `handler` inside of the call's interceptors.
-async fn intercepted<O>(
-    call: &Arc<DetachedCall>,
-    handler: impl Future<Output = Result<O, Status>>,
-) -> Result<O, Status> {
-    let passage = DetachedPassage::enter(call)?;
-    let result = handler.await;
-    passage.leave(result.as_ref().map(|_| ()));
-    result
 }
 
 #[cold]

@@ -184,12 +184,8 @@ where
         let mut reads = pin!(InPump::new(&batches).run(Rc::clone(stream) as _));
         let mut writes = pin!(OutPump::new(&items).run(Rc::clone(stream) as _));
         let call = Arc::new(DetachedCall::arrived(&self.method, arrival, clock::now()));
-        let handler = (Arc::clone(&self.handler), Arc::clone(&call));
-        let handled = async move {
-            let (handler, call) = handler;
-            handler(call, incoming, out).await
-        };
-        let mut handled = pin!(start(runtime, call, handled));
+        let (handler, shared) = (Arc::clone(&self.handler), Arc::clone(&call));
+        let mut handled = pin!(start(runtime, call, move || handler(shared, incoming, out)));
         let (mut is_reading, mut is_writing, mut end) = (true, true, None);
         // Moves items until the handler has ended and all of its items are put.
         let last = poll_fn(|cx| {

@@ -100,7 +100,7 @@ where
         let request = SharedRequest::received(message, Arc::clone(&call));
         let (service, handler) = (Arc::clone(&self.service), Arc::clone(&self.handler));
         let limit = self.method.max_response();
-        let handled = async move {
+        let handled = move || async move {
             let response = handler(service, request).await?;
             let message = response.message().ok_or_else(promised_elsewhere)?;
             Encoder::of::<D>().encode(message, response.metadata(), limit)
