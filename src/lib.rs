@@ -89,6 +89,7 @@
 //! * A method may stream in one direction or both: [`Incoming`], [`Outgoing`], [`Upload`].
 //! * A client calls over a [`Channel`]: one session, or several servers with load balancing. Calls
 //!   may have [`CallOptions`]: a deadline, metadata, retries. Dropping a call cancels it.
+//! * Tests run services without a network, in virtual time and with simulated faults: [`testing`].
 //!
 //! The guide in the repository's `docs/` folder covers all of this step by step.
 //!
@@ -228,6 +229,15 @@ pub mod transport {
     pub mod udp {
         pub use erpc_core::transport::udp::{OVERFLOW_HINT, UdpError, UdpRoute, UdpRx, UdpTx};
     }
+}
+
+/// A network in virtual time, for tests of services: simulated faults, and servers that die.
+///
+/// The guide has a chapter about tests, `docs/10-testing.md`.
+pub mod testing {
+    pub use erpc_core::testing::{
+        VirtualNetwork, VirtualRoute, VirtualRx, VirtualServer, VirtualTransport, VirtualTx,
+    };
 }
 
 /// The untyped layer that [`Endpoint`] is built on.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 12] = [
+const RUST: [&str; 14] = [
     "build.rs",
     "src/lib.rs",
     "src/warehouse.rs",
@@ -19,6 +19,8 @@ const RUST: [&str; 12] = [
     "tonic/src/helloworld_server.rs",
     "tonic/src/route_guide_client.rs",
     "tonic/src/route_guide_server.rs",
+    "tests/operating.rs",
+    "tests/testing.rs",
 ];
 const PROTO: [&str; 2] = ["proto/stock.proto", "proto/market.proto"];
 

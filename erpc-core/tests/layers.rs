@@ -40,6 +40,7 @@ const ORDERS: &[Order<'_>] = &[
             "endpoint",
             "client",
             "server",
+            "testing",
         ],
     },
     Order {

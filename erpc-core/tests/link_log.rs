@@ -35,7 +35,7 @@ impl Log for Lines {
 }
 
 impl Lines {
-    /// Takes the lines since the last call.
+    /// Takes the lines that were logged since the last call of this function.
     fn take(&self) -> Vec<(Level, String)> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -54,7 +54,8 @@ impl Scope<'_> {
             _ => "An `async fn` that runs in the event loop.",
         };
         let errors = "The caller gets this status.";
-        // The compiler's error about an `async fn` in place of a plain one does not say what to do.
+        // If a user writes an `async fn` in place of a plain function, the compiler's error does
+        // not say what to do. So the documentation says it.
         let hint = match shape {
             Shape::Dispatch | Shape::Worker => Some(ASYNC_HINT),
             _ => None,

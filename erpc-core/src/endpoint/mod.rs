@@ -20,4 +20,5 @@ mod watch;
 
 pub use handle::{Handle, SubmitError};
 pub use here::{sleep, spawn, timeout};
+pub(crate) use open::WeakEndpoint;
 pub use open::{Endpoint, OpenError};

@@ -84,7 +84,7 @@ impl<T: Transport> EndpointParts<T> {
 pub(super) struct Dispatch<'e, T: Transport>(pub(super) &'e EndpointParts<T>);
 
 impl<T: Transport> Dispatch<'_, T> {
-    /// Called after a handler or callback: sends the calls and answers that it has made.
+    /// Called after a handler or callback: passes its calls and answers to the protocol.
     #[inline]
     fn after_upcall(&self, cx: &mut Context<'_, T>) {
         if self.0.calls().queued() > 0 {

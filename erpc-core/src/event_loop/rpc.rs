@@ -20,7 +20,8 @@ use crate::time::Instant;
 use crate::transport::{Link, RxQueue, Transport, TransportStats, TxQueue, Waker};
 
 /// A raw endpoint, eRPC's `Rpc`: a transport, the protocol on top of it, and a loop whose turns the
-/// caller runs. It belongs to one thread; handlers and continuations are methods of an [`App`].
+/// caller runs. It belongs to one thread. The handlers of requests and of replies are methods of an
+/// [`App`].
 ///
 /// [`Endpoint`](crate::endpoint::Endpoint) is the convenient wrapper for it.
 ///
@@ -63,7 +64,8 @@ const LOOK_UPS: usize = 2;
 /// Most reports of undelivered packets per turn that the protocol gets.
 const REPORTS: usize = 16;
 
-/// Most handshakes per turn that continue, at about a microsecond each.
+/// Most handshakes per turn that continue after they have waited for their path, at about a
+/// microsecond each.
 const HANDSHAKES: usize = 8;
 
 /// The owner's code for the events of an endpoint.
@@ -115,7 +117,7 @@ pub trait App<T: Transport> {
     }
 }
 
-/// Access to an endpoint for handlers and continuations.
+/// Access to an endpoint for the methods of an [`App`], and for its owner between two turns.
 pub struct Context<'a, T: Transport> {
     core: &'a mut Core<T::Route>,
     tx: &'a mut T::Tx,
@@ -195,8 +197,8 @@ impl<T: Transport> Context<'_, T> {
     /// Answers a request. `extended`: the response begins with an
     /// [extension](crate::wire::extension).
     ///
-    /// The response is sent at the end of the turn. It is sent immediately if it took more than 10
-    /// us and the loop recently had a long turn.
+    /// The response is sent at the end of the turn, or immediately if the handler took more than
+    /// 10 us to make it and the loop recently had a long turn.
     #[inline(always)]
     pub fn respond(&mut self, request: RequestHandle, response: MsgBuf, extended: bool) {
         let answered = self.turns.answered(self.now);
@@ -216,7 +218,7 @@ impl<T: Transport> Context<'_, T> {
         }
     }
 
-    /// Answers a request that no handler has run and that none will run; see [`Core::refuse`].
+    /// Answers a request for which no handler has run and none will run; see [`Core::refuse`].
     pub fn refuse(&mut self, request: RequestHandle) {
         let answered = self.turns.answered(self.now);
         self.core.refuse(answered.at, request, self.tx);
@@ -359,8 +361,8 @@ impl<T: Transport> Rpc<T> {
     /// idle.
     ///
     /// The work is bounded: one burst of at most [`MAX_BURST`](crate::transport::MAX_BURST)
-    /// packets, at most 32 timers and 32 paced sessions that are due, at most 8 handshakes, and
-    /// the outcomes of all of these.
+    /// packets, at most 32 timers and 32 paced sessions that are due, at most 8 handshakes, at most
+    /// 16 reports of undelivered packets, and the outcomes of all of these.
     #[inline]
     pub fn run_once<A: App<T>>(&mut self, app: &mut A) -> usize {
         self.turn(&mut clock::now(), false, app)
@@ -392,7 +394,7 @@ impl<T: Transport> Rpc<T> {
         let received = rx.burst();
         let read_until = self.unread.polled(now, received, rx.is_drained());
         if T::Rx::IS_SYSTEM_CALL && received > 0 && !is_virtual {
-            // Some packets may have arrived during the call, which may have taken milliseconds.
+            // Packets may have arrived during the system call, which can take milliseconds.
             // Without a new reading, round trips would seem shorter than they were.
             now = clock::now();
         }
@@ -449,8 +451,8 @@ impl<T: Transport> Rpc<T> {
         delivered
     }
 
-    /// Tells the protocol which packets were not delivered. Comes after the burst, whose packets may
-    /// show that the peers are alive. Returns the number of packets.
+    /// Tells the protocol which packets were not delivered. Called after the burst, because its
+    /// packets may show that the peers are alive. Returns the number of packets.
     #[cold]
     fn pass_in_reports(&mut self, now: Instant) -> usize {
         for count in 0..REPORTS {
@@ -465,7 +467,7 @@ impl<T: Transport> Rpc<T> {
     #[cold]
     fn look_up_paths(&mut self, now: Instant) -> usize {
         let (mut looked_up, mut seen) = (0, 0);
-        // A path look-up needs the whole transport, so its halves cannot be borrowed meanwhile.
+        // A path look-up needs the whole transport, so its halves cannot be borrowed yet.
         while let Some(route) = self.core.next_unrouted() {
             looked_up += usize::from(!self.transport.knows_path(&route));
             seen += 1;
@@ -519,7 +521,12 @@ impl<T: Transport> Rpc<T> {
     /// Sleeps until a packet may have arrived, a timer may be due, the waker is used, or `limit`
     /// has passed.
     pub fn wait(&mut self, limit: Option<Duration>) {
-        let until_timer = self.next_deadline().map(|deadline| deadline - clock::now());
+        self.wait_at(clock::now(), limit);
+    }
+
+    /// Like [`Rpc::wait`], at the time `now`, for virtual clocks.
+    pub(crate) fn wait_at(&mut self, now: Instant, limit: Option<Duration>) {
+        let until_timer = self.next_deadline().map(|deadline| deadline - now);
         let timeout = match (until_timer, limit) {
             (Some(timer), Some(limit)) => Some(timer.min(limit)),
             (timer, limit) => timer.or(limit),

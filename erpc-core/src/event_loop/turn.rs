@@ -97,7 +97,7 @@ impl Turns {
         self.gaps.longest = self.gaps.longest.max(Duration::from_nanos(nanos));
     }
 
-    /// The loop has slept until work came, so no packet has waited for the next turn.
+    /// Called after the loop has slept until work came: no packet has waited for the next turn.
     pub(crate) fn rest(&mut self) {
         (self.looked_at, self.received) = (None, 0);
     }
@@ -154,7 +154,7 @@ impl Turns {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Answered {
     pub(crate) at: Instant,
-    /// The response took so long that it should not wait for others.
+    /// Whether the response took so long that it should not wait for others.
     pub(crate) slow: bool,
 }
 

@@ -275,8 +275,9 @@ impl EndpointConfig {
     /// s; 1 ms to a day.
     ///
     /// A client whose session was silent for one and a half intervals, or whose loop did not run
-    /// for one, holds further calls until the server has answered a ping. The server may have
-    /// declared it dead, so give client and server the same settings.
+    /// for one interval, holds further calls until the server has answered a ping, because the
+    /// server may have declared the client dead. The client takes these times from its own
+    /// settings, so give client and server the same settings.
     #[must_use]
     pub const fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;
@@ -293,8 +294,8 @@ impl EndpointConfig {
     }
 
     /// Minimum margin of a retransmission timeout above the round trip; at most 500 ms. Default:
-    /// the transport's value, 1 ms for kernel UDP. A smaller value recovers faster and mistakes
-    /// scheduling delays for losses.
+    /// the transport's value, 1 ms for kernel UDP. With a smaller value, a session recovers faster
+    /// from losses, but takes more scheduling delays for losses.
     #[must_use]
     pub const fn min_rto(mut self, floor: Duration) -> Self {
         self.min_rto = Some(floor);

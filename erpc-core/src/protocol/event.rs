@@ -210,7 +210,8 @@ pub enum SessionEvent {
     Opened,
     /// The server shuts down. It finishes the session's running requests and streams, and refuses
     /// further ones: calls that were not sent yet have failed. Disconnect the session when it is no
-    /// longer needed. The server waits for that, at most for its own limit.
+    /// longer needed: the server waits for the end of the session, up to the server's own time
+    /// limit.
     Draining,
     /// The session has ended, and its id is invalid. All its calls have ended before.
     Closed(Cause),

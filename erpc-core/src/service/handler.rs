@@ -117,7 +117,8 @@ pub(super) fn panicked(context: &CallContext<'_>, panic: &(dyn Any + Send)) -> H
     let method = context.info().full_name();
     advise(method, panic);
     match context.is_deferred() {
-        // The responder answers; dropping it in the unwind is an answer, too.
+        // The responder answers the call. If the unwind has dropped the responder, this was the
+        // answer.
         true => HandlerOutcome::Deferred,
         false => HandlerOutcome::Failed(handler_panicked(method)),
     }

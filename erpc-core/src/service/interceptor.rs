@@ -44,7 +44,8 @@ pub trait Interceptor: Send + Sync + 'static {
     }
 
     /// Runs after the handler, if `before` of this interceptor succeeded. For a deferred call, runs
-    /// after the answer, on the thread that answered. For a call that ended early, the outcome is
+    /// after the answer, on the thread that answered. For a call that was ended before its handler
+    /// had answered, the outcome is
     /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded) if its deadline has
     /// passed, else [`Code::Cancelled`](crate::status::Code::Cancelled).
     ///

@@ -224,7 +224,7 @@ impl CallHost for TaskHost<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        // A cancel drops the task.
+        // A cancelled call's task is dropped, so its handler never sees the cancellation.
         false
     }
 

@@ -38,7 +38,8 @@ pub(crate) struct Requests<T: Transport> {
     pub(super) running: RunningRequests,
     /// The streams of each client session that has had a stream.
     pub(super) streams: RefCell<HashMap<ClientId, Rc<ServerStreams<T>>>>,
-    /// The endpoint shuts down: calls that continue a stream that is not open are refused.
+    /// True while the endpoint drains. Then a call that continues a stream is refused if the stream
+    /// is not open.
     pub(super) draining: Cell<bool>,
     /// Tasks that wait until all clients have closed their sessions.
     pub(super) watchers: RefCell<Waiters>,
@@ -70,7 +71,7 @@ impl<T: Transport> Requests<T> {
         &self.parts.scheduler
     }
 
-    /// The raw endpoint. `None` while its turn is running.
+    /// The endpoint's `Rpc`; `None` while its turn is running.
     pub(super) fn rpc(&self) -> Option<RefMut<'_, Rpc<T>>> {
         self.parts.rpc.try_borrow_mut().ok()
     }
@@ -127,7 +128,8 @@ impl<T: Transport> Requests<T> {
         self.running.task(call, task);
     }
 
-    /// Handles a cancel by the caller: drops the call's task, or sets the flag for its worker.
+    /// Handles a cancel by the caller: drops the call's task, or sets the flag that the call's
+    /// worker or responder reads.
     pub(crate) fn cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
         if let Some(task) = self.running.cancel(call) {
             // Dropping a handler's values may panic; the panic hook has reported it.

@@ -32,7 +32,7 @@ use crate::wire::extension::Extension;
 pub(crate) struct ServerStreams<T: Transport> {
     me: Weak<Self>,
     client: ClientId,
-    /// Weak, because the endpoint holds the handlers' tasks, which hold this.
+    /// Weak, because the endpoint holds the handlers' tasks, which hold this object.
     requests: Weak<Requests<T>>,
     state: RefCell<SessionStreams>,
     /// Whether this is in the list of streams to flush.
@@ -41,7 +41,7 @@ pub(crate) struct ServerStreams<T: Transport> {
 
 struct SessionStreams {
     machine: StreamServer<RequestHandle>,
-    /// The handler of the live stream.
+    /// The task of the live stream's handler.
     task: Option<TaskId>,
     waiting: StreamWaiters,
 }
@@ -76,7 +76,8 @@ impl<T: Transport> Requests<T> {
         let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
         let streams = self.streams_of(call.client(), limit as usize);
         if self.draining.get() && streams.state.borrow().machine.is_early(&request) {
-            // The protocol refuses the call that would open the stream.
+            // While the endpoint drains, the protocol refuses the call that would open the stream.
+            // So this call is refused, too.
             cx.refuse(call);
             return Ok(());
         }

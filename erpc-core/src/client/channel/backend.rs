@@ -37,15 +37,15 @@ pub(crate) struct Backend<T: Transport> {
     /// The open sessions. A session that has just closed stays here until its task has run.
     open: RefCell<Vec<Rc<Link<T::Route>>>>,
     turn: Cell<usize>,
-    /// Number of sessions whose first attempt to open is in progress, so that they may still open
-    /// soon. First attempts are the attempt after the start, and the attempt after the session was
-    /// open for at least the base of the backoff. All others come after a failure.
+    /// Number of sessions whose first attempt to open is in progress. These sessions may open soon.
+    /// An attempt is a first one at the start of the backend, and after the session was open for at
+    /// least the base of the backoff. Every other attempt follows a failure.
     trying: Cell<usize>,
     tasks: RefCell<Vec<TaskId>>,
     /// The load of streams, which have sessions of their own.
     streams: StreamLoad,
-    /// Why the server last got no more calls: why a session could not be opened or has ended, or
-    /// that the server does not serve.
+    /// Why the server last stopped getting calls: a session could not be opened, a session ended,
+    /// or the server does not serve.
     failure: Cell<Option<Cause>>,
     health: Cell<Health>,
     openings: Rc<Openings>,
@@ -161,12 +161,12 @@ impl<T: Transport> Backend<T> {
         self.open.borrow().iter().any(|open| Rc::ptr_eq(open, link))
     }
 
-    /// Records why the server gets no more calls.
+    /// Records why the server stopped getting calls.
     pub(super) fn failed(&self, cause: Cause) {
         self.failure.set(Some(cause));
     }
 
-    /// Why the server last got no more calls; `None` if that has not happened.
+    /// Why the server last stopped getting calls; `None` if that has not happened.
     pub(super) fn failure(&self) -> Option<Cause> {
         self.failure.get()
     }

@@ -55,8 +55,8 @@ pub(in crate::client) struct Balancer<T: Transport> {
     endpoint: Rc<EndpointParts<T>>,
     settings: BalancerSettings,
     backends: RefCell<Vec<Rc<Backend<T>>>>,
-    /// The backends with an open session. A backend that has just lost its last session stays here
-    /// until its task has run.
+    /// The backends that get calls ([`Backend::is_ready`]). A backend that has just lost its last
+    /// session stays here until its task has run.
     ready: RefCell<Vec<Rc<Backend<T>>>>,
     turn: Cell<usize>,
     /// Keys of the calls that wait for a session, by ticket: in order of arrival.
@@ -174,7 +174,8 @@ impl<T: Transport> Balancer<T> {
         session.ok_or_else(|| self.no_session())
     }
 
-    /// Why no session can be picked now. The first call also starts the resolver's task.
+    /// Why no session can be picked now. The first call of this function also starts the resolver's
+    /// task.
     #[cold]
     fn no_session(&self) -> NoSession {
         if self.endpoint.is_closed() {
@@ -185,8 +186,8 @@ impl<T: Transport> Balancer<T> {
         {
             start(&me);
         }
-        // A backend that still counts as open has just lost its sessions; its tasks have not run
-        // yet.
+        // A backend may serve soon in three cases: it tries to open a session, its server has not
+        // reported its health yet, or its sessions have just closed and its tasks have not run yet.
         let backends = self.backends.borrow();
         let soon = self.unresolved.get() || backends.iter().any(|b| b.may_serve());
         if soon { NoSession::Pending } else { NoSession::Down(self.no_server()) }
@@ -209,7 +210,8 @@ impl<T: Transport> Balancer<T> {
         self.line.borrow().values().copied().collect()
     }
 
-    /// Handles the opening of a session of `backend`, or that it serves: queued calls start.
+    /// Called when a session of `backend` has opened, or when its server has reported that it
+    /// serves: queued calls start.
     pub(crate) fn opened(&self, backend: &Rc<Backend<T>>) {
         if !backend.is_ready() {
             return;
@@ -243,15 +245,17 @@ impl<T: Transport> Balancer<T> {
         self.failed(backend, cause);
     }
 
-    /// Handles that `backend` has reported that it does not serve: it gets no calls.
+    /// Called when the server of `backend` has reported that it does not serve, or no longer
+    /// reports its health: it gets no calls.
     pub(super) fn not_serving(&self, backend: &Rc<Backend<T>>) {
         self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
         backend.failed(Cause::NotServing);
         self.fails(ConnectProblem::Session(backend.peer(), Cause::NotServing));
     }
 
-    /// Handles the failure of a session of `backend` to open, or the end of one: if no server is
-    /// left that can be reached, queued calls fail. The resolver is asked again.
+    /// Called when a session of `backend` could not be opened or has ended. If no server is left
+    /// that can be reached, queued calls fail, except those that wait for a server. The resolver is
+    /// asked again.
     pub(crate) fn failed(&self, backend: &Backend<T>, cause: Cause) {
         backend.failed(cause);
         self.fails(ConnectProblem::Session(backend.peer(), cause));

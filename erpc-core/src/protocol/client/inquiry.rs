@@ -18,15 +18,16 @@
 //! ```
 //!
 //! So even an attacker who sees the pings, and forges reports of them, ends no session: the server
-//! answers them. The last case is there because hosts send few ICMP messages per second, so the
-//! pings of a dead server may not be reported. Errors that may pass are all except
-//! [`NetworkError::NothingListens`]: routes change, and links come back.
+//! answers them. The case of 4 unanswered pings is there because hosts limit their ICMP messages
+//! per second, so a host may report none of the pings to a dead server. Errors that may pass are
+//! all except [`NetworkError::NothingListens`]: routes change, and links come back.
 
 use crate::time::Instant;
 use crate::transport::NetworkError;
 
-/// Least time for the answer to a ping or a handshake message that was not delivered, says a report,
-/// in ns. For a ping, the timeout of a call if that is longer.
+/// How long, in ns, the client waits for an answer to a ping or handshake message although a report
+/// says that the packet was not delivered. For a ping, it waits for the timeout of a call if that
+/// is longer.
 pub(super) const PAUSE: u64 = 12_000_000;
 
 /// The session ends after this number of unanswered pings if the server's host has refused a
@@ -37,7 +38,8 @@ const REFUSED_PINGS: u8 = 4;
 /// result.
 const MOST_PINGS: u8 = 8;
 
-/// An error that may pass ends a session if it lasts for this time, in ns.
+/// An error that may pass ends a session only if a ping fails at least this long after the inquiry
+/// began, in ns.
 const LASTS: u64 = 25_000_000;
 
 /// A packet that was sent longer ago than this, in ns, is not recent: a report of it shows nothing.
@@ -66,7 +68,8 @@ pub(super) enum Step {
 }
 
 impl Inquiry {
-    /// Begins with a ping, which the caller sends. `timeout` is that of the session's calls, in ns.
+    /// Begins an inquiry. The caller sends its first ping. `timeout` is the timeout of the
+    /// session's calls, in ns.
     pub(super) fn new(now: Instant, error: NetworkError, timeout: u64) -> Self {
         let next_at = now.plus_nanos(timeout.max(PAUSE));
         Self { error, since: now, pings: 1, is_confirmed: false, next_at }
@@ -91,7 +94,7 @@ impl Inquiry {
         self.is_confirmed = error.is_refusal() || now.nanos_since(self.since) >= LASTS;
     }
 
-    /// The next ping is due, and nothing has come from the server.
+    /// Decides what to do when the next ping is due and nothing has come from the server.
     pub(super) fn step(&mut self, now: Instant, timeout: u64) -> Step {
         if self.is_confirmed {
             return Step::End;

@@ -203,7 +203,8 @@ impl<R: Route> ServerTable<R> {
             ControlEffect::Stays => {}
             ControlEffect::Ends => {
                 self.remove(turn, index);
-                // If few sockets remain, all shares become equal, so a busy socket's may shrink.
+                // If few sockets remain, all shares become equal, so the share of a busy socket may
+                // shrink.
                 self.announce_windows(turn);
             }
         }
@@ -224,7 +225,8 @@ impl<R: Route> ServerTable<R> {
             }
             ControlEffect::Ends => {
                 self.remove(turn, index);
-                // If few sockets remain, all shares become equal, so a busy socket's may shrink.
+                // If few sockets remain, all shares become equal, so the share of a busy socket may
+                // shrink.
                 self.announce_windows(turn);
             }
         }
@@ -330,8 +332,8 @@ impl<R: Route> ServerTable<R> {
         self.hosts.sessions(route.host())
     }
 
-    /// Begins to shut down: sessions and requests are refused from now on, and every client is told.
-    /// Running requests go on. A second call does nothing.
+    /// Begins to shut down: sessions and requests are refused from now on, and every client is
+    /// told. Running requests go on. A second call of this function does nothing.
     pub(in crate::protocol) fn drain<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         if self.accepting.is_draining() {
             return;

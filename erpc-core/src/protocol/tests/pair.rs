@@ -97,7 +97,7 @@ impl Side {
         self
     }
 
-    /// Sets a transport that may deliver damaged packets.
+    /// Sets the capabilities of a transport that may deliver damaged packets.
     pub(crate) fn unprotected(mut self) -> Self {
         self.capabilities.integrity = false;
         self
@@ -333,7 +333,8 @@ impl Pair {
         self.respond_in(None, handle, body);
     }
 
-    /// Responds in the buffer that was delivered with the request.
+    /// Responds in `buffer`, which was delivered with the request, or in a new buffer if it is
+    /// `None`.
     fn respond_in(&mut self, buffer: Option<ResponseBuffer>, handle: RequestHandle, body: &[u8]) {
         let mut response = self.server.response_buffer(buffer, body.len()).expect("memory");
         response.put_slice(body);
@@ -429,7 +430,8 @@ impl Pair {
         self.client
             .receive(now, wait, packet, tx, |_: &mut _, _: &mut _, received| event = received);
         if let Event::Reply { token, result, mut request } = event {
-            // The request belongs to the user again: no queue may still read it when it is written.
+            // The request belongs to the user again, so no queue may still read it. Overwriting it
+            // makes an invalid read visible.
             request.as_mut_slice().fill(0xEE);
             let seen = result.as_ref().map(|reply| reply.as_slice().to_vec()).map_err(Clone::clone);
             let extended = result.as_ref().is_ok_and(|reply| reply.extended);
@@ -490,7 +492,7 @@ impl Pair {
             match notice {
                 Notice::CallFailed { token, error, mut request } => {
                     self.told.push(format!("call {token}"));
-                    // The request belongs to the user again: no queue may still read it.
+                    // As for a reply, the request belongs to the user again.
                     request.as_mut_slice().fill(0xEE);
                     self.outcomes.push(Outcome { token, result: Err(error), extended: false });
                     self.client.pool().recycle(request);
@@ -582,14 +584,14 @@ impl Pair {
         self.to_client.take()
     }
 
-    /// Takes the only outcome so far.
+    /// Asserts that exactly one outcome has not been taken yet, and takes it.
     #[track_caller]
     pub(crate) fn outcome(&mut self) -> Outcome {
         assert_eq!(self.outcomes.len(), 1, "{:?}", self.outcomes);
         self.outcomes.remove(0)
     }
 
-    /// Takes the error of the only outcome so far.
+    /// Like [`Self::outcome`], and asserts that the call failed. Returns the error.
     #[track_caller]
     pub(crate) fn error(&mut self) -> CallError {
         self.outcome().result.expect_err("the call has failed")

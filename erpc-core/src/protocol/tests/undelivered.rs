@@ -21,7 +21,8 @@ fn report(pair: &mut Pair, route: TestRoute, error: NetworkError, packet: &[u8])
     pair.housekeeping();
 }
 
-/// The network returns all packets to the server. Returns their number.
+/// The network reports all packets that the client has sent as undelivered. Returns the number of
+/// these packets.
 fn bounce(pair: &mut Pair, error: NetworkError) -> usize {
     let packets = pair.take_to_server();
     for packet in &packets {
@@ -38,8 +39,8 @@ fn pings(packets: &[Vec<u8>]) -> usize {
     packets.iter().filter(|p| matches!(control(p), Some(Control::Ping { .. }))).count()
 }
 
-/// Lets time pass while the network returns all packets, until the session has closed. Returns how
-/// long that took, and the number of reports.
+/// Lets time pass until the session has closed, while the network reports all packets of the client
+/// as undelivered. Returns how long that took, and the number of reports.
 fn until_closed(pair: &mut Pair, session: SessionId, error: NetworkError) -> (Duration, usize) {
     let (start, mut reports) = (pair.now, 0);
     while is_open(pair, session) {
@@ -150,7 +151,7 @@ fn a_report_that_knows_no_connection_id_or_no_recent_packet_is_ignored() {
     ignores(&mut pair, SERVER, &response);
     pair.pass_unread(Duration::from_secs(6), Duration::from_secs(6));
     pair.take_to_server();
-    // Sent once, 6 s ago.
+    // The client has sent the request only once, 6 s ago.
     ignores(&mut pair, SERVER, &request);
     assert!(is_open(&pair, session));
 }
@@ -167,7 +168,7 @@ fn a_refusing_host_that_returns_only_one_packet_ends_the_session_after_four_ping
         pair.pass(pair.client.next_deadline() - pair.now);
         assert!(pair.now - start < ms(100), "hosts send few ICMP messages");
     }
-    // Calls that time out also ping.
+    // Calls that time out also cause pings.
     assert!((4..=6).contains(&asked), "{asked}");
     assert!(pair.now - start >= ms(48), "{:?}", pair.now - start);
     assert_eq!(pair.closed(session), Some(Cause::Unreachable(REFUSED)));
@@ -289,7 +290,8 @@ fn a_forged_report_of_a_handshake_message_is_ignored_or_refuted() {
     report(&mut pair, SERVER, REFUSED, &late);
     report(&mut pair, STRANGER, REFUSED, &hello);
     assert_eq!(pair.take_to_server().len(), 0);
-    // An attacker on the path knows the id. It can delay no handshake by that.
+    // An attacker on the path knows the client's connection id and can forge such reports. They
+    // must not delay the handshake.
     for _ in 0..9 {
         report(&mut pair, SERVER, REFUSED, &hello);
     }

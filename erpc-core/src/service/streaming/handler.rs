@@ -245,7 +245,7 @@ impl CallHost for StreamHost<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        // A cancel drops the task.
+        // A cancelled stream's task is dropped, so its handler never sees the cancellation.
         false
     }
 

@@ -151,7 +151,8 @@ impl InPipe {
     }
 
     /// Takes the memory that the reader gave back. Also returns whether the pipe has room for a
-    /// batch. `None` if the reader was dropped. Stores the waker of `cx` for the next change.
+    /// batch. `None` if the reader was dropped. Otherwise, stores the waker of `cx`, which the
+    /// reader wakes when it gives back more or is dropped.
     fn take_returned(&self, cx: &Context<'_>) -> Option<(Vec<MsgBuf>, bool)> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
@@ -170,7 +171,7 @@ impl InPipe {
 /// gets an error.
 pub(crate) struct InPump {
     pipe: Arc<InPipe>,
-    /// The error of a reader whose pump is dropped.
+    /// The error that the reader gets if the pump is dropped before the stream has ended.
     otherwise: CallError,
 }
 
@@ -244,7 +245,7 @@ struct OutState {
 }
 
 impl OutPipe {
-    /// Puts an encoded item, once there is room. Takes `item` when it is put.
+    /// Puts an encoded item into the pipe, once there is room. Then `item` is `None`.
     pub(super) fn poll_put(
         &self,
         cx: &Context<'_>,
@@ -296,7 +297,8 @@ impl OutPipe {
         wake(pump);
     }
 
-    /// Takes all items. `None` after the last one. Stores the waker of `cx` if there is none now.
+    /// Takes all items. `None` after the last one. If the pipe has no item now, stores the waker of
+    /// `cx`.
     fn poll_items(&self, cx: &Context<'_>) -> Poll<Option<VecDeque<Vec<u8>>>> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
@@ -339,7 +341,7 @@ impl OutPipe {
 /// gets an error.
 pub(crate) struct OutPump {
     pipe: Arc<OutPipe>,
-    /// The error of a writer whose pump is dropped.
+    /// The error that the writer gets if the pump is dropped before the stream has ended.
     otherwise: CallError,
 }
 
@@ -352,7 +354,7 @@ impl OutPump {
     ///
     /// # Errors
     /// The error of an item that `sink` refused. If it [concerns only that item](is_of_item), it
-    /// must end the stream nevertheless, because the writer has put the item long ago.
+    /// must end the stream nevertheless: the writer's `send` of the item has returned already.
     pub(crate) async fn run(mut self, sink: Rc<dyn Sink>) -> Result<(), CallError> {
         self.otherwise = SHUT_DOWN;
         while let Some(items) = poll_fn(|cx| self.pipe.poll_items(cx)).await {

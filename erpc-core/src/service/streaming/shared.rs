@@ -17,9 +17,10 @@ use crate::service::{Codec, DecodeError, Metadata};
 /// [`Stream`](futures_core::Stream).
 ///
 /// A handler in tokio reads the client's messages from it, a caller with a shared client those of
-/// the server. The reader sets the pace: the other side pauses when a few batches of 32 KiB, or of
-/// one larger message, are unread. Dropping a caller's `SharedIncoming` before its end ends the
-/// stream and drops the handler. Dropping a handler's discards the client's further messages.
+/// the server. The reader sets the pace: the other side pauses when a few batches are unread. A
+/// batch has 32 KiB, or one larger message. Dropping a caller's `SharedIncoming` before its end ends
+/// the stream and drops the handler. Dropping a handler's `SharedIncoming` discards the client's
+/// further messages.
 #[must_use = "dropping it ends the stream"]
 pub struct SharedIncoming<M> {
     pipe: Arc<InPipe>,
@@ -124,10 +125,10 @@ impl<M> SharedOutgoing<M> {
     /// Sends a message. Encodes it now, and waits while 32 KiB of earlier messages are unsent.
     ///
     /// # Errors
-    /// [`RejectReason::StreamEnded`] if the other side accepts no more messages, otherwise the error
-    /// that ended the stream: also that of an earlier message that the other side's limit does not
-    /// allow. [`RejectReason::TooLarge`] if this message exceeds the method's limit; the stream then
-    /// goes on.
+    /// - [`RejectReason::StreamEnded`] if the other side accepts no more messages.
+    /// - [`RejectReason::TooLarge`] if this message exceeds the method's limit; the stream goes on.
+    /// - Otherwise the error that ended the stream, for example because an earlier message exceeded
+    ///   the other side's limit.
     pub async fn send(&self, message: impl Borrow<M>) -> Result<(), CallError> {
         let mut item = Some(self.encoded(message.borrow())?);
         poll_fn(|cx| self.pipe.poll_put(cx, &mut item)).await
@@ -142,7 +143,8 @@ impl<M> SharedOutgoing<M> {
         Ok((self.encode)(message))
     }
 
-    /// Whether an earlier [`SharedOutgoing::send`] found that no more messages are accepted.
+    /// Whether no more messages are accepted. Becomes true when the endpoint could not pass on an
+    /// earlier message, or has ended.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.pipe.is_closed()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// A queue of jobs from many threads to many.
+/// A queue of jobs from many endpoints to many workers.
 ///
 /// It uses a lock and a flag instead of a channel. A stop message in a channel would wait for room,
 /// and a job could be queued behind it.
@@ -89,7 +89,7 @@ impl<J> JobQueue<J> {
         taken.into()
     }
 
-    /// A worker got no further job and ends.
+    /// Records that a worker got no further job and ends.
     pub(crate) fn note_end(&self) {
         self.lock().ended += 1;
         self.changed.notify_all();
@@ -129,8 +129,8 @@ mod tests {
     /// A worker must take a job or end within this time.
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// Runs `step` on a thread. The test does not join the thread if `step` does not return in
-    /// time.
+    /// Runs `step` on a thread. If `step` does not return within [`LIMIT`], the test fails and does
+    /// not wait for the thread.
     fn within_limit<R: Send + 'static>(
         expected: &str,
         step: impl FnOnce() -> R + Send + 'static,

@@ -13,7 +13,7 @@ use crate::transport::{NetworkError, Route, TxQueue};
 use crate::wire::control::PING;
 use crate::wire::{CANCEL, Header, Kind};
 
-/// The packet of a report.
+/// The packet that a report says was not delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Quoted {
     /// A packet of a call.
@@ -88,8 +88,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Continues the inquiry when the session's timer has fired. Returns how the session ends, if
-    /// it does, otherwise when the next ping is due.
+    /// Continues the inquiry when the session's timer has fired. Returns when the next ping is due.
+    /// The error says how the session ends, if it does.
     pub(super) fn inquire<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

@@ -1,4 +1,4 @@
-//! Control messages of a server session: it opens, stays alive, and ends.
+//! The control messages by which a server session opens, stays alive, and ends.
 
 use super::ServerSession;
 use crate::mutants::mutant;
