@@ -91,12 +91,12 @@ impl Builder {
         self
     }
 
-    /// Runs the handlers of all methods in `mode` whose mode is set neither in the `.proto` file nor
-    /// by [`Builder::mode`]. Default: [`Mode::Dispatch`]. For a service whose handlers are all
+    /// Runs the handlers of all methods in `mode` whose mode is set neither in the `.proto` file
+    /// nor by [`Builder::mode`]. Default: [`Mode::Dispatch`]. For a service whose handlers are all
     /// `async fn`s, such as one that moves here from tonic, set [`Mode::Tokio`] or [`Mode::Async`].
     ///
-    /// Methods that stream are always asynchronous: [`Mode::Tokio`] if that is the default mode, and
-    /// otherwise [`Mode::Async`].
+    /// Methods that stream are always asynchronous: [`Mode::Tokio`] if that is the default mode,
+    /// and otherwise [`Mode::Async`].
     pub fn default_mode(mut self, mode: Mode) -> Self {
         self.default_mode = mode;
         self
@@ -106,8 +106,8 @@ impl Builder {
     /// `"kv.v1.Kv/Scan"`. The last call for a method counts.
     ///
     /// A server can still choose between dispatch and workers with `#[erpc(worker(Scan))]` on its
-    /// implementation. [`Mode::Async`] and [`Mode::Tokio`] change the trait, so they can be set only
-    /// here or in the `.proto` file.
+    /// implementation. [`Mode::Async`] and [`Mode::Tokio`] change the trait, so they can be set
+    /// only here or in the `.proto` file.
     pub fn mode(self, method: impl Into<String>, mode: Mode) -> Self {
         self.change(method, Change::Mode(mode))
     }

@@ -15,8 +15,8 @@ const PLAIN: &str = " // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
 const PUNCTUATION: [char; 8] = ['.', ',', ';', ':', '!', '?', '\'', '"'];
 
 /// Finishes a package's file: puts its items into `erpc::generated!`, which allows the lints that
-/// the including crate may enable, corrects the Markdown of its comments, and marks the declarations
-/// of plain `fn`s. A package without code has no file, and nothing is done.
+/// the including crate may enable, corrects the Markdown of its comments, and marks the
+/// declarations of plain `fn`s. A package without code has no file, and nothing is done.
 pub(crate) fn finish(path: &Path, erpc_path: &str) -> Result<(), Error> {
     if !path.exists() {
         return Ok(());

@@ -99,8 +99,8 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Reads the options of all generated services and of all messages. `default_mode` and `changes`
-    /// are the builder's settings, the latter with the full names of their methods.
+    /// Reads the options of all generated services and of all messages. `default_mode` and
+    /// `changes` are the builder's settings, the latter with the full names of their methods.
     pub(crate) fn new(
         source: &Source,
         default_mode: Mode,
