@@ -190,7 +190,7 @@ pub use erpc_core::client::{
     BackendStats, Balance, Call, Channel, ChannelBuilder, ChannelStats, ClientThreads,
     ClientThreadsBuilder, ClientThreadsError, Connect, ConnectFailed, ConnectFailure, Disconnect,
     Lookup, Resolver, Session, SharedCall, SharedCallWithMetadata, SharedChannel,
-    SharedChannelBuilder, SharedIncoming, SharedOutgoing, SharedUpload, Target, WithMetadata,
+    SharedChannelBuilder, Target, WithMetadata,
 };
 #[cfg(feature = "tokio")]
 pub use erpc_core::endpoint::tokio;
@@ -207,7 +207,8 @@ pub use erpc_core::server::{
 };
 pub use erpc_core::service::{
     CallContext, FixedLayout, Incoming, Interceptor, Metadata, MetadataError, MetadataRef,
-    Outgoing, Request, Responder, Response, Service, Upload,
+    Outgoing, Request, Responder, Response, Service, SharedIncoming, SharedOutgoing, SharedRequest,
+    SharedUpload, Upload,
 };
 pub use erpc_core::serving::WorkerPool;
 pub use erpc_core::status::{Code, Status};

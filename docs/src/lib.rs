@@ -12,4 +12,5 @@ pub mod market {
     erpc::include_proto!("market.v1");
 }
 
+pub mod port;
 pub mod warehouse;

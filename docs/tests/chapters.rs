@@ -448,7 +448,10 @@ mod nanoseconds {
 
 mod tokio_service {
     use erpc::ClientThreads;
+    use erpc_guide::port::helloworld_client::greet;
+    use erpc_guide::port::helloworld_server::MyGreeter;
     use erpc_guide::stock::StockClient;
+    use tokio::runtime::Handle;
 
     use super::*;
 
@@ -476,6 +479,19 @@ mod tokio_service {
             let (request, patience) = (self::bolts(), TEST_LIMIT);
             let count = tokio::time::timeout(patience, stock.count(&request)).await;
             assert_eq!(count??.count, 7);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn handlers_run_in_tokio() -> Outcome {
+        on_tokio(async {
+            let server = Server::builder()
+                .add_service(MyGreeter::default())
+                .tokio(Handle::current())
+                .spawn("127.0.0.1:0")?;
+            let greeting = greet(&server.local_addr().to_string(), "tokio").await?;
+            assert_eq!(greeting, "Hello tokio!");
             Ok(())
         })
     }

@@ -6,12 +6,20 @@ use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 7] = [
+const RUST: [&str; 15] = [
     "build.rs",
     "src/lib.rs",
     "src/warehouse.rs",
     "tests/chapters.rs",
     "tests/log.rs",
+    "src/port/helloworld_client.rs",
+    "src/port/helloworld_server.rs",
+    "src/port/route_guide_client.rs",
+    "src/port/route_guide_server.rs",
+    "tonic/src/helloworld_client.rs",
+    "tonic/src/helloworld_server.rs",
+    "tonic/src/route_guide_client.rs",
+    "tonic/src/route_guide_server.rs",
     "tests/operating.rs",
     "tests/testing.rs",
 ];
@@ -75,4 +83,16 @@ fn every_rust_block_is_in_a_source_file() {
 #[test]
 fn every_protobuf_block_is_in_a_source_file() {
     look_up("proto", &PROTO, 3);
+}
+
+#[test]
+fn chapter_7_counts_the_lines_of_both_sides() {
+    let chapter = read("7-tonic.md");
+    for name in
+        ["helloworld_server", "helloworld_client", "route_guide_server", "route_guide_client"]
+    {
+        let count = |folder: &str| lines(&read(&format!("{folder}/{name}.rs"))).len();
+        let row = format!("| {name} | {} | {} |", count("tonic/src"), count("src/port"));
+        assert!(chapter.contains(&row), "7-tonic.md needs this row: {row}");
+    }
 }

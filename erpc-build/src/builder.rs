@@ -34,6 +34,7 @@ pub fn configure() -> Builder {
         erpc_path: String::new(),
         well_known_types: false,
         protoc: false,
+        default_mode: Mode::Dispatch,
         changes: Vec::new(),
         traits: Attributes::new("trait_attribute"),
         clients: Attributes::new("client_attribute"),
@@ -60,6 +61,7 @@ pub struct Builder {
     erpc_path: String,
     well_known_types: bool,
     protoc: bool,
+    default_mode: Mode,
     /// Full name of a method, and the change.
     changes: Vec<(String, Change)>,
     traits: Attributes,
@@ -89,12 +91,23 @@ impl Builder {
         self
     }
 
+    /// Runs the handlers of all methods in `mode` whose mode is set neither in the `.proto` file
+    /// nor by [`Builder::mode`]. Default: [`Mode::Dispatch`]. For a service whose handlers are all
+    /// `async fn`s, such as one that moves here from tonic, set [`Mode::Tokio`] or [`Mode::Async`].
+    ///
+    /// Methods that stream are always asynchronous: [`Mode::Tokio`] if that is the default mode,
+    /// and otherwise [`Mode::Async`].
+    pub fn default_mode(mut self, mode: Mode) -> Self {
+        self.default_mode = mode;
+        self
+    }
+
     /// Runs a method's handlers in `mode`; overrides the `.proto` file. `method` is the full name:
     /// `"kv.v1.Kv/Scan"`. The last call for a method counts.
     ///
     /// A server can still choose between dispatch and workers with `#[erpc(worker(Scan))]` on its
-    /// implementation. [`Mode::Async`] changes the trait, so it can be set only here or in the
-    /// `.proto` file.
+    /// implementation. [`Mode::Async`] and [`Mode::Tokio`] change the trait, so they can be set
+    /// only here or in the `.proto` file.
     pub fn mode(self, method: impl Into<String>, mode: Mode) -> Self {
         self.change(method, Change::Mode(mode))
     }
@@ -317,7 +330,7 @@ impl Builder {
             // package has services but no generated code.
             files.file.iter_mut().for_each(|file| file.service.clear());
         }
-        let schema = Schema::new(source, &self.changes)?;
+        let schema = Schema::new(source, self.default_mode, &self.changes)?;
         let types = Types::new(self.externs.clone());
         let views = schema.messages(&source.pool).filter(|(message, layout)| {
             *layout == Layout::View && !types.is_extern(message.full_name())

@@ -3,15 +3,20 @@
 use std::fs;
 use std::path::Path;
 
+use crate::generator::ASYNC_HINT;
 use crate::{Error, source};
+
+/// A comment behind the declaration of a plain `fn`. If a user writes an `async fn` instead, the
+/// compiler's error shows this line, but not the documentation. The compiler cuts long lines.
+const PLAIN: &str = " // for `async fn`: `default_mode(Mode::Tokio)` in build.rs";
 
 /// Punctuation marks. At the end of a web address in a comment, they belong to the sentence around
 /// the address.
 const PUNCTUATION: [char; 8] = ['.', ',', ';', ':', '!', '?', '\'', '"'];
 
 /// Finishes a package's file: puts its items into `erpc::generated!`, which allows the lints that
-/// the including crate may enable, and corrects the Markdown of its comments. A package without
-/// code has no file, and nothing is done.
+/// the including crate may enable, corrects the Markdown of its comments, and marks the
+/// declarations of plain `fn`s. A package without code has no file, and nothing is done.
 pub(crate) fn finish(path: &Path, erpc_path: &str) -> Result<(), Error> {
     if !path.exists() {
         return Ok(());
@@ -30,7 +35,7 @@ fn finished(text: &str, erpc_path: &str) -> String {
     // The `@generated` line of `prost` stays the first line, where tools look for it.
     let (first, items) = text.split_once('\n').unwrap_or((text, ""));
     let mut finished = format!("{first}\n{erpc_path}::generated! {{\n");
-    let mut code = false;
+    let (mut code, mut plain) = (false, false);
     for line in items.lines() {
         match line.trim_start().strip_prefix("///") {
             Some(comment) if comment.trim_start().starts_with("```") => {
@@ -38,12 +43,17 @@ fn finished(text: &str, erpc_path: &str) -> String {
                 finished.push_str(line);
             }
             Some(comment) if !code => {
+                plain |= comment.trim() == ASYNC_HINT;
                 finished.push_str(&line[..line.len() - comment.len()]);
                 mend(comment, &mut finished);
             }
             is_comment => {
                 code &= is_comment.is_some();
                 finished.push_str(line);
+                if plain && line.ends_with(';') {
+                    finished.push_str(PLAIN);
+                    plain = false;
+                }
             }
         }
         finished.push('\n');

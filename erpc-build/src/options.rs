@@ -35,6 +35,7 @@ pub(crate) enum DeclaredMode {
     Dispatch = 1,
     Worker = 2,
     Async = 3,
+    Tokio = 4,
 }
 
 /// `(erpc.message)`.

@@ -22,6 +22,16 @@ pub enum Mode {
     Worker,
     /// In the event loop as an `async fn`. For handlers that wait for other calls or for a timer.
     Async,
+    /// In a tokio runtime as an `async fn` whose future is `Send`. For handlers that use libraries
+    /// for tokio. The server names the runtime: `Server::builder().tokio(..)`.
+    Tokio,
+}
+
+impl Mode {
+    /// Whether handlers are `async fn`s.
+    fn is_async(self) -> bool {
+        matches!(self, Self::Async | Self::Tokio)
+    }
 }
 
 /// A setting of the builder that overrides a method's option in the `.proto` file.
@@ -70,6 +80,8 @@ impl Shape {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MethodPlan {
     pub(crate) shape: Shape,
+    /// Whether an asynchronous handler runs in tokio.
+    pub(crate) in_tokio: bool,
     pub(crate) idempotent: bool,
     /// In microseconds. 0: none.
     pub(crate) deadline_us: u64,
@@ -87,9 +99,13 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Reads the options of all generated services and of all messages. `changes` are the builder's
-    /// settings, with the full names of their methods.
-    pub(crate) fn new(source: &Source, changes: &[(String, Change)]) -> Result<Self, Error> {
+    /// Reads the options of all generated services and of all messages. `default_mode` and
+    /// `changes` are the builder's settings, the latter with the full names of their methods.
+    pub(crate) fn new(
+        source: &Source,
+        default_mode: Mode,
+        changes: &[(String, Change)],
+    ) -> Result<Self, Error> {
         let mut misuses = Vec::new();
         let mut methods = HashMap::new();
         let named =
@@ -102,7 +118,8 @@ impl Schema {
         {
             let name = full_name(&method);
             let own = changes.iter().filter(|(method, _)| *method == name);
-            let plan = plan(&method, own.map(|(_, change)| *change)).unwrap_or_else(|misuse| {
+            let own = own.map(|(_, change)| *change);
+            let plan = plan(&method, default_mode, own).unwrap_or_else(|misuse| {
                 misuses.push(misuse);
                 MethodPlan::DEFAULT
             });
@@ -146,6 +163,7 @@ impl Schema {
 impl MethodPlan {
     const DEFAULT: Self = Self {
         shape: Shape::Dispatch,
+        in_tokio: false,
         idempotent: false,
         deadline_us: 0,
         max_request: 0,
@@ -160,6 +178,7 @@ fn full_name(method: &MethodDescriptor) -> String {
 
 fn plan(
     method: &MethodDescriptor,
+    default_mode: Mode,
     changes: impl Iterator<Item = Change>,
 ) -> Result<MethodPlan, Misuse> {
     let options = options::of_method(method);
@@ -168,9 +187,11 @@ fn plan(
         DeclaredMode::Dispatch => Some(Mode::Dispatch),
         DeclaredMode::Worker => Some(Mode::Worker),
         DeclaredMode::Async => Some(Mode::Async),
+        DeclaredMode::Tokio => Some(Mode::Tokio),
     };
     let mut plan = MethodPlan {
         shape: Shape::Dispatch,
+        in_tokio: false,
         idempotent: options.idempotent || options::is_idempotent(method),
         deadline_us: options.deadline_us,
         max_request: options.max_request,
@@ -185,7 +206,13 @@ fn plan(
             Change::MaxResponse(bytes) => plan.max_response = bytes,
         }
     }
+    let streams = method.is_client_streaming() || method.is_server_streaming();
+    let mode = mode.unwrap_or(match streams && !default_mode.is_async() {
+        true => Mode::Async,
+        false => default_mode,
+    });
     plan.shape = shape(method, mode)?;
+    plan.in_tokio = mode == Mode::Tokio;
     Ok(plan)
 }
 
@@ -195,7 +222,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-fn shape(method: &MethodDescriptor, mode: Option<Mode>) -> Result<Shape, Misuse> {
+fn shape(method: &MethodDescriptor, mode: Mode) -> Result<Shape, Misuse> {
     let streaming = match (method.is_client_streaming(), method.is_server_streaming()) {
         (false, false) => None,
         (false, true) => Some(Shape::ServerStreaming),
@@ -203,14 +230,15 @@ fn shape(method: &MethodDescriptor, mode: Option<Mode>) -> Result<Shape, Misuse>
         (true, true) => Some(Shape::Bidirectional),
     };
     match (streaming, mode) {
-        (Some(shape), None | Some(Mode::Async)) => Ok(shape),
-        (Some(_), Some(_)) => Err(Misuse {
+        (Some(shape), Mode::Async | Mode::Tokio) => Ok(shape),
+        (Some(_), Mode::Dispatch | Mode::Worker) => Err(Misuse {
             at: format!("method {}", full_name(method)),
-            problem: "streams, so its handler is always asynchronous; remove its `mode`".to_owned(),
+            problem: "streams, so its handler is always asynchronous; remove its `mode`, or set `ASYNC` or `TOKIO`"
+                .to_owned(),
         }),
-        (None, None | Some(Mode::Dispatch)) => Ok(Shape::Dispatch),
-        (None, Some(Mode::Worker)) => Ok(Shape::Worker),
-        (None, Some(Mode::Async)) => Ok(Shape::Async),
+        (None, Mode::Dispatch) => Ok(Shape::Dispatch),
+        (None, Mode::Worker) => Ok(Shape::Worker),
+        (None, Mode::Async | Mode::Tokio) => Ok(Shape::Async),
     }
 }
 

@@ -327,7 +327,7 @@ fn an_error_about_options_without_the_import_says_what_to_import() {
 
 #[test]
 fn an_error_about_a_misspelt_option_lists_the_options() {
-    let method = "(erpc.method) has mode: DISPATCH or WORKER or ASYNC, deadline_us: uint64, idempotent: bool, \
+    let method = "(erpc.method) has mode: DISPATCH or WORKER or ASYNC or TOKIO, deadline_us: uint64, idempotent: bool, \
                   max_request: uint32, max_response: uint32";
     let of_method =
         |option: &str| format!("service S {{ rpc A(M) returns (M) {{ option {option}; }} }}");

@@ -77,6 +77,12 @@ fn modes_and_other_options_of_methods() {
 }
 
 #[test]
+fn handlers_in_tokio() {
+    let builder = erpc_build::configure().default_mode(Mode::Tokio);
+    check("tokio", builder, &["tokio.proto"], &["tokio.v1"]);
+}
+
+#[test]
 fn streams() {
     check("streams", erpc_build::configure(), &["streams.proto"], &["streams.v1"]);
 }

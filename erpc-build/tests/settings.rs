@@ -90,6 +90,29 @@ fn the_last_mode_counts() {
     assert!(generated.contains(served), "{generated}");
 }
 
+#[test]
+fn the_default_mode_is_that_of_methods_without_a_mode() {
+    let words = |mode, proto: &str, package: &str| {
+        let builder = erpc_build::configure().default_mode(mode);
+        let folder = compile(&format!("default-{mode:?}-{package}"), builder, proto);
+        let generated = fs::read_to_string(folder.join(format!("{package}.rs"))).unwrap();
+        generated.split_whitespace().collect::<String>()
+    };
+    let worker = words(Mode::Worker, "modes.proto", "modes.v1");
+    let mode = "Some(::erpc::service::Mode::Worker)";
+    let served =
+        format!("(\"Get\",{mode}),(\"Compact\",{mode}),(\"Await\",None),(\"Fetch\",{mode})");
+    assert!(worker.contains(&served), "{worker}");
+    let asynchronous = words(Mode::Async, "modes.proto", "modes.v1");
+    let served = format!("(\"Get\",None),(\"Compact\",{mode}),(\"Await\",None),(\"Fetch\",None)");
+    assert!(asynchronous.contains(&served), "{asynchronous}");
+    assert!(asynchronous.contains("routes.unary_async(options.method(0,"), "{asynchronous}");
+    // Streams are asynchronous in any case.
+    let streams = words(Mode::Worker, "streams.proto", "streams.v1");
+    assert!(streams.contains("(\"Watch\",None)"), "{streams}");
+    assert!(streams.contains("out:::erpc::Outgoing<super::FeedEntry>"), "{streams}");
+}
+
 /// A user who cannot edit a `.proto` file needs this.
 #[test]
 fn the_build_script_overrides_the_options_of_a_method() {

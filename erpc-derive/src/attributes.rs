@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use proc_macro2::{Ident, Span};
+use proc_macro2::Ident;
 use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser;
@@ -12,13 +12,18 @@ use syn::{DeriveInput, Error, LitStr, Path, Result, Token, parenthesized};
 use crate::service_path::ServicePath;
 use crate::settings::{SETTINGS, Settings};
 
-const KEYS: &str = "`service = path::to::Trait`, `worker(Method, ..)`, `worker`, `dispatch(Method, ..)`, `method(Method, ..)` \
-                    and `crate = path`, and for all methods ";
+const KEYS: &str = "`service = path::to::Trait`, `worker(Method, ..)`, `worker`, `dispatch(Method, ..)`, `default_mode = ..`, \
+                    `method(Method, ..)` and `crate = path`, and for all methods ";
 
 /// The error for `async(..)`, which users may expect because `worker(..)` exists.
 const ASYNC: &str = "`async` cannot be set here, because the generated trait determines it: write \
                      `option (erpc.method).mode = ASYNC;` in the .proto file, or `.mode(\"package.Service/Method\", \
                      erpc_build::Mode::Async)` in the build script, and implement the method as an `async fn`";
+
+/// The error for `default_mode = async` and the like.
+const DEFAULT_MODE: &str = "`default_mode` is `dispatch` or `worker` here: where a plain `fn` runs. Whether handlers are \
+                            `async fn`s is part of the generated trait: write `.default_mode(erpc_build::Mode::Tokio)` \
+                            or `.default_mode(erpc_build::Mode::Async)` in the build script";
 
 const UNQUOTED: &str =
     "write the name of the method as in the .proto file, without quotes, such as `worker(Scan)`";
@@ -33,8 +38,8 @@ pub(crate) enum Mode {
 /// All attributes of a type.
 pub(crate) struct Attributes {
     pub(crate) service: ServicePath,
-    /// Whether methods that are not listed run on workers; overrides the `.proto` file.
-    pub(crate) all_workers: bool,
+    /// Mode of the methods that are not listed; overrides the `.proto` file.
+    pub(crate) default_mode: Option<Mode>,
     /// Methods by their names in the `.proto` file, in the order of the attribute.
     pub(crate) methods: Vec<(Ident, Mode)>,
     /// Settings of all methods.
@@ -49,7 +54,7 @@ pub(crate) struct Attributes {
 #[derive(Default)]
 struct Draft {
     service: Option<ServicePath>,
-    all_workers: Option<Span>,
+    default_mode: Option<Mode>,
     methods: Vec<(Ident, Mode)>,
     settings: Settings,
     of_methods: Vec<(Ident, Settings)>,
@@ -76,8 +81,10 @@ impl Draft {
             let path = meta.value()?.parse()?;
             once(&mut self.erpc, path, meta, "`crate` is given twice")
         } else if meta.path.is_ident("worker") && !meta.input.peek(syn::token::Paren) {
-            let span = meta.path.segments[0].ident.span();
-            once(&mut self.all_workers, span, meta, "`worker` is given twice")
+            once(&mut self.default_mode, Mode::Worker, meta, "`worker` is given twice")
+        } else if meta.path.is_ident("default_mode") {
+            let mode = default_mode(meta)?;
+            once(&mut self.default_mode, mode, meta, "the default mode is given twice")
         } else if meta.path.is_ident("worker") {
             self.add_methods(meta, Mode::Worker)
         } else if meta.path.is_ident("dispatch") {
@@ -167,9 +174,17 @@ impl Draft {
             };
             return Err(Error::new(method.span(), text));
         }
-        let all_workers = self.all_workers.is_some();
-        let Self { methods, settings, of_methods, erpc, .. } = self;
-        Ok(Attributes { service, all_workers, methods, settings, of_methods, erpc })
+        let Self { default_mode, methods, settings, of_methods, erpc, .. } = self;
+        Ok(Attributes { service, default_mode, methods, settings, of_methods, erpc })
+    }
+}
+
+fn default_mode(meta: &ParseNestedMeta<'_>) -> Result<Mode> {
+    let mode = meta.value()?.call(Ident::parse_any)?;
+    match mode.to_string().as_str() {
+        "dispatch" => Ok(Mode::Dispatch),
+        "worker" => Ok(Mode::Worker),
+        _ => Err(Error::new(mode.span(), DEFAULT_MODE)),
     }
 }
 
@@ -215,7 +230,7 @@ mod tests {
             struct Store;
         };
         let attributes = Attributes::parse(&input).unwrap();
-        assert!(attributes.all_workers);
+        assert_eq!(attributes.default_mode, Some(Mode::Worker));
         let methods: Vec<_> =
             attributes.methods.iter().map(|(name, mode)| (name.to_string(), *mode)).collect();
         assert_eq!(
@@ -237,7 +252,7 @@ mod tests {
             struct Store;
         ))
         .unwrap();
-        assert!(!attributes.all_workers);
+        assert_eq!(attributes.default_mode, None);
         assert!(attributes.methods.is_empty() && attributes.erpc.is_none());
     }
 
@@ -385,6 +400,32 @@ mod tests {
             struct Store;
         );
         assert!(error(&quoted).contains("without quotes"));
+    }
+
+    #[test]
+    fn the_default_mode_is_a_mode_of_plain_functions() {
+        let attributes = Attributes::parse(&parse_quote!(
+            #[erpc(service = Kv, default_mode = dispatch)]
+            struct Store;
+        ));
+        assert_eq!(attributes.unwrap().default_mode, Some(Mode::Dispatch));
+        for input in [
+            parse_quote!(
+                #[erpc(service = Kv, default_mode = async)]
+                struct Store;
+            ),
+            parse_quote!(
+                #[erpc(service = Kv, default_mode = tokio)]
+                struct Store;
+            ),
+        ] {
+            assert!(error(&input).contains(".default_mode(erpc_build::Mode::Tokio)"));
+        }
+        let twice = parse_quote!(
+            #[erpc(service = Kv, worker, default_mode = dispatch)]
+            struct Store;
+        );
+        assert_eq!(error(&twice), "the default mode is given twice");
     }
 
     #[test]

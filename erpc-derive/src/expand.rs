@@ -47,7 +47,7 @@ fn options(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
         Mode::Dispatch => quote!(#erpc::service::Mode::Dispatch),
         Mode::Worker => quote!(#erpc::service::Mode::Worker),
     };
-    let all = attributes.all_workers.then(|| quote!(.all(#erpc::service::Mode::Worker)));
+    let all = attributes.default_mode.map(mode).map(|mode| quote!(.all(#mode)));
     let settings = attributes.settings.expression(erpc).map(|said| quote!(.all_with(#said)));
     // The tokens have the span of the user's text, so that an error points at it.
     let modes = attributes.methods.iter().map(|(method, listed)| {

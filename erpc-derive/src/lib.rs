@@ -31,17 +31,20 @@ use syn::{DeriveInput, parse_macro_input};
 ///   into scope as well.
 /// * `worker(Scan, ..)`: these methods, with their names in the `.proto` file, run on worker
 ///   threads.
-/// * `worker`: all methods run on worker threads, except those in `dispatch(..)`.
 /// * `dispatch(Get, ..)`: these methods run in the event loop.
+/// * `default_mode = worker`, or short `worker`: all methods run on worker threads, except those in
+///   `dispatch(..)`. `default_mode = dispatch`: all run in the event loop, except those in
+///   `worker(..)`.
 /// * `method(Get, deadline = "20ms", max_request = 4096)`: overrides options of the `.proto` file
 ///   for one method; see below.
 /// * `deadline = "1s"`, `max_request = ..`, ..: overrides these options for all methods;
 ///   `method(..)` takes precedence.
 /// * `crate = my::erpc`: the path of the crate `erpc`, if it is not `::erpc`.
 ///
-/// All other methods run as the `.proto` file declares; the default is the event loop. Methods with
-/// asynchronous handlers always run in the event loop. Whether a handler is asynchronous is part of
-/// the trait, so it is declared in the `.proto` file or in the build script, not here.
+/// All other methods run as the `.proto` file declares; the default is the event loop. Whether a
+/// handler is asynchronous, and whether it then runs in the event loop or in tokio, is part of the
+/// trait. So it is declared in the `.proto` file or in the build script, such as
+/// `.default_mode(erpc_build::Mode::Tokio)`, not here.
 ///
 /// # Options of methods
 ///

@@ -27,6 +27,7 @@ use crate::types::{Types, escaped};
 use client::ClientKind;
 use docs::{docs, docs_or};
 use names::{Names, ident};
+pub(crate) use server::ASYNC_HINT;
 
 /// Which halves of a service are generated.
 #[derive(Clone, Copy)]

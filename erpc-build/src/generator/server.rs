@@ -1,6 +1,6 @@
 //! The server's half: a trait to implement, options, registration.
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Ident, Literal, TokenStream};
 use prost_build::Method;
 use quote::quote;
 
@@ -8,6 +8,12 @@ use super::Scope;
 use super::docs::{docs, docs_or};
 use super::names::{ident, method_const};
 use crate::schema::Shape;
+
+/// How to make a handler of a plain `fn` an `async fn`; a line of the documentation.
+/// [`crate::finish`] repeats it where the compiler's error shows it.
+pub(crate) const ASYNC_HINT: &str = "For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or \
+                                     `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is \
+                                     without tokio.";
 
 impl Scope<'_> {
     pub(super) fn server(&self) -> TokenStream {
@@ -40,30 +46,33 @@ impl Scope<'_> {
         let (erpc, result) = (self.erpc(), self.result());
         let name = ident(&method.name);
         let (request, response) = (self.received(method), self.response(method, 1));
-        let shape = self.plan(method).shape;
+        let (shape, in_tokio) = (self.plan(method).shape, self.plan(method).in_tokio);
         let runs = match shape {
             Shape::Dispatch => "Runs in the event loop.",
             Shape::Worker => "Runs on a worker thread.",
+            _ if in_tokio => "An `async fn` that runs in the server's tokio runtime.",
             _ => "An `async fn` that runs in the event loop.",
         };
         let errors = "The caller gets this status.";
         // If a user writes an `async fn` in place of a plain function, the compiler's error does
         // not say what to do. So the documentation says it.
         let hint = match shape {
-            Shape::Dispatch | Shape::Worker => Some(
-                "For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` \
-                      file.",
-            ),
+            Shape::Dispatch | Shape::Worker => Some(ASYNC_HINT),
             _ => None,
         };
         let lines: Vec<_> =
             [runs].into_iter().chain(hint).chain(["", "# Errors", errors]).collect();
         let docs = self.method_docs(method, "Handles", &lines);
-        let out = quote!(out: #erpc::Outgoing<#response>);
+        let (outgoing, incoming) = match in_tokio {
+            true => (quote!(SharedOutgoing), quote!(SharedIncoming)),
+            false => (quote!(Outgoing), quote!(Incoming)),
+        };
+        let out = quote!(out: #erpc::#outgoing<#response>);
         let one = quote!(#result<#erpc::Response<#response>, #erpc::Status>);
         let ended = quote!(#result<(), #erpc::Status>);
-        let later = |output| quote!(impl ::std::future::Future<Output = #output>);
-        let incoming = quote!(#erpc::Incoming<#request>);
+        let send = in_tokio.then(|| quote!(+ ::std::marker::Send));
+        let later = |output| quote!(impl ::std::future::Future<Output = #output> #send);
+        let incoming = quote!(#erpc::#incoming<#request>);
         let (request, out, output) = match shape {
             Shape::Dispatch | Shape::Worker => (request, None, one),
             Shape::Async => (request, None, later(one)),
@@ -71,9 +80,13 @@ impl Scope<'_> {
             Shape::ClientStreaming => (incoming, None, later(one)),
             Shape::Bidirectional => (incoming, Some(out), later(ended)),
         };
+        let request = match in_tokio {
+            true => quote!(#erpc::SharedRequest<#request>),
+            false => quote!(#erpc::Request<'_, #request>),
+        };
         quote! {
             #docs
-            fn #name(&self, request: #erpc::Request<'_, #request>, #out) -> #output;
+            fn #name(&self, request: #request, #out) -> #output;
         }
     }
 
@@ -120,8 +133,12 @@ impl Scope<'_> {
             let (constant, function) = (method_const(method), ident(&method.name));
             let index = Literal::usize_unsuffixed(index);
             let served = quote!(options.method(#index, methods::#constant));
+            let plan = self.plan(method);
+            if plan.in_tokio {
+                return in_tokio(plan.shape, &served, &function);
+            }
             let arguments = quote!(service, S::#function);
-            match self.plan(method).shape {
+            match plan.shape {
                 Shape::Dispatch | Shape::Worker => {
                     quote!(routes.unary(#served, options.mode(#index), #arguments)?;)
                 }
@@ -148,5 +165,21 @@ impl Scope<'_> {
                 Ok(())
             }
         }
+    }
+}
+
+/// The registration of a handler that runs in tokio. The future holds the service.
+fn in_tokio(shape: Shape, served: &TokenStream, function: &Ident) -> TokenStream {
+    let (routes, out) = match shape {
+        Shape::ServerStreaming => ("server_streaming_tokio", Some(quote!(, out))),
+        Shape::ClientStreaming => ("client_streaming_tokio", None),
+        Shape::Bidirectional => ("bidi_streaming_tokio", Some(quote!(, out))),
+        _ => ("unary_tokio", None),
+    };
+    let routes = ident(routes);
+    quote! {
+        routes.#routes(#served, service, async |service, request #out| {
+            S::#function(&service, request #out).await
+        })?;
     }
 }

@@ -19,6 +19,6 @@ pub use connect_error::{ConnectFailed, ConnectFailure};
 pub use session::{Disconnect, Session};
 pub use shared::{
     ClientThreads, ClientThreadsBuilder, ClientThreadsError, SharedCall, SharedCallWithMetadata,
-    SharedChannel, SharedChannelBuilder, SharedIncoming, SharedOutgoing, SharedUpload,
+    SharedChannel, SharedChannelBuilder,
 };
 pub use target::Target;

@@ -130,6 +130,38 @@ impl ServerBuilder {
         self
     }
 
+    /// The tokio runtime that runs the handlers of methods with the mode `TOKIO`, as tasks on its
+    /// own threads. There, `tokio::time::sleep` and other libraries for tokio work, and futures are
+    /// `Send`. Without it, [`ServerBuilder::spawn`] fails if there are such methods. Other methods
+    /// do not use it. Needs the feature `tokio`.
+    ///
+    /// The runtime must run as long as the server: calls that arrive later are answered
+    /// [`Code::Unavailable`](crate::status::Code::Unavailable). A runtime of one thread must not be
+    /// blocked by [`ServerBuilder::serve`] or [`ServerHandle::drain`].
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use erpc_core::service::{MethodCollision, Routes, Service};
+    /// # struct Store;
+    /// # impl Service for Store {
+    /// #     const NAME: &'static str = "kv.v1.Kv";
+    /// #     fn register(self: Arc<Self>, _: &mut Routes) -> Result<(), MethodCollision> { Ok(()) }
+    /// # }
+    /// use erpc_core::server::Server;
+    /// use tokio::runtime::Runtime;
+    ///
+    /// let runtime = Runtime::new()?;
+    /// let server = Server::builder().add_service(Store).tokio(runtime.handle().clone());
+    /// server.serve_until_signal("0.0.0.0:31850", Duration::from_secs(10))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn tokio(mut self, runtime: ::tokio::runtime::Handle) -> Self {
+        self.routes.tokio(runtime);
+        self
+    }
+
     /// Maximum number of calls of asynchronous methods in progress on each thread. Default: 65,536.
     /// See
     /// [`Endpoint::set_task_limit`](crate::endpoint::Endpoint::set_task_limit).
@@ -216,6 +248,11 @@ impl ServerBuilder {
         }
         if self.routes.entries().next().is_none() {
             return Err(ServeError::NoService);
+        }
+        if self.routes.runtime().is_none()
+            && let Some(entry) = self.routes.entries().find(|entry| entry.needs_runtime())
+        {
+            return Err(ServeError::NoRuntime { method: entry.full_name() });
         }
         self.config.check().map_err(ServeError::Config)?;
         let nexus = bind(address, self.threads, &self.udp)?;

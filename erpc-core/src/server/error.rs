@@ -15,6 +15,11 @@ pub enum ServeError {
     Collision(MethodCollision),
     /// No service was added.
     NoService,
+    /// The handler of this method runs in tokio, but the server has no runtime.
+    NoRuntime {
+        /// Full name of the method.
+        method: &'static str,
+    },
     /// A setting is out of bounds.
     Config(ConfigError),
     /// The listening address could not be resolved.
@@ -42,6 +47,14 @@ impl fmt::Display for ServeError {
         match self {
             Self::Collision(error) => error.fmt(f),
             Self::NoService => f.write_str("there is no method; add a service with `add_service`"),
+            Self::NoRuntime { method } => {
+                write!(
+                    f,
+                    "the handler of {method} runs in tokio, and the server has no runtime: add \
+                     `.tokio(tokio::runtime::Handle::current())` to the builder of the server, with the feature \
+                     `tokio` of erpc"
+                )
+            }
             Self::Config(error) => error.fmt(f),
             Self::Resolve(error) => {
                 write!(f, "cannot look up the listening address: {error}; give it as host:port")
@@ -76,7 +89,7 @@ impl std::error::Error for ServeError {
             | Self::Signals(error)
             | Self::Pin { error, .. } => Some(error),
             Self::Bind(error) => Some(error),
-            Self::NoService | Self::Panicked => None,
+            Self::NoService | Self::NoRuntime { .. } | Self::Panicked => None,
         }
     }
 }

@@ -142,7 +142,8 @@ impl<'a> CallContext<'a> {
         self.metadata
     }
 
-    /// Current state of the client's session. `None` on worker threads, which cannot access it.
+    /// Current state of the client's session. `None` on worker threads and in tokio, where it is out
+    /// of reach.
     #[must_use]
     pub fn session_stats(&self) -> Option<ClientStats> {
         self.host.session_stats(&self.call)
@@ -163,6 +164,10 @@ impl<'a> CallContext<'a> {
     #[inline]
     pub(super) fn info(&self) -> &'a Arc<MethodInfo> {
         self.method
+    }
+
+    pub(super) fn handle(&self) -> RequestHandle {
+        self.call
     }
 
     /// A buffer for a response of `len` bytes.

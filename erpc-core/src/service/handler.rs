@@ -87,7 +87,9 @@ pub(super) fn outcome<D: Codec<M>, M>(
         Ok(ref response) => response,
         Err(status) => return HandlerOutcome::Failed(status),
     };
-    let Some(message) = response.message() else { return promised_elsewhere() };
+    let Some(message) = response.message() else {
+        return HandlerOutcome::Failed(promised_elsewhere());
+    };
     let limit = context.info().max_response();
     encode_reply::<D, M>(message, response.metadata(), limit, |len| context.buffer(len)).into()
 }
@@ -123,8 +125,6 @@ pub(super) fn panicked(context: &CallContext<'_>, panic: &(dyn Any + Send)) -> H
 
 /// The handler returned a deferred response of an earlier call. No responder answers this call.
 #[cold]
-fn promised_elsewhere() -> HandlerOutcome {
-    HandlerOutcome::Failed(Status::internal(
-        "the handler returned another call's deferred response",
-    ))
+pub(super) fn promised_elsewhere() -> Status {
+    Status::internal("the handler returned another call's deferred response")
 }

@@ -13,9 +13,10 @@ use crate::status::Status;
 /// authentication, quotas, metrics and logs.
 ///
 /// Several interceptors are nested: `before` runs in the order in which they were added, `after` in
-/// the opposite order. Both run where the handler runs, in the event loop or on a worker, so their
-/// run time delays the caller. A panic in an interceptor is handled like a panic of the handler. In
-/// `after` of a call that was already answered or has ended early, a panic changes nothing.
+/// the opposite order. Both run where the handler runs: in the event loop, on a worker or in tokio.
+/// So their run time delays the caller. A panic in an interceptor is handled like a panic of the
+/// handler. In `after` of a call that was already answered or has ended early, a panic changes
+/// nothing.
 ///
 /// ```
 /// use erpc_core::service::{CallContext, Interceptor};
@@ -84,6 +85,11 @@ impl<'a> Passage<'a> {
         let mut passage = Self { call, passed: 0 };
         passage.passed = passage.interceptors().len();
         passage
+    }
+
+    /// Leaves the call inside of its interceptors; [`Passage::inside`] continues.
+    pub(super) fn stay(mut self) {
+        self.passed = 0;
     }
 
     /// Runs `after` of the entered interceptors. Not for a deferred call, which has not ended: its

@@ -12,8 +12,10 @@
 
 #![forbid(unsafe_code)]
 
+mod arrival;
 mod codec;
 mod context;
+mod detached;
 mod fields;
 mod handler;
 mod info;
@@ -27,9 +29,11 @@ mod request;
 mod responder;
 mod response;
 mod routes;
+mod runtime;
 mod streaming;
 mod task;
 
+pub(crate) use arrival::Arrival;
 pub(crate) use codec::encode_sized;
 pub use codec::{Borrowed, Codec, DecodeError, Fixed, FixedLayout, Prost, Viewable, encode_into};
 pub use context::{CallContext, CallHost};
@@ -44,7 +48,12 @@ pub use request::Request;
 pub use responder::Responder;
 pub use response::Response;
 pub use routes::{MethodCollision, RouteEntry, Routes, Service, SharedByThreads};
+pub use runtime::SharedRequest;
 pub(crate) use streaming::handler::{ServerStream, StreamMethod};
-pub(crate) use streaming::{BatchItems, Sink, Source};
+pub(crate) use streaming::pipe::{
+    InPipe, InPump, OutPipe, OutPump, Reader, is_of_item, malformed_item,
+};
+pub use streaming::shared::{SharedIncoming, SharedOutgoing, SharedUpload};
 pub use streaming::{Incoming, Outgoing, Upload};
-pub(crate) use task::{Arrival, CallTask, TaskMethod, TaskPort, Timer};
+pub(crate) use streaming::{Sink, Source};
+pub(crate) use task::{CallTask, TaskMethod, TaskPort, Timer};

@@ -115,7 +115,7 @@ impl<const N: usize> ServiceOptions<N> {
         let index = self.index(method);
         assert!(
             self.methods[index].mode.is_some(),
-            "this method's handler is asynchronous and runs in the event loop: do not list it here. A method that \
+            "this method's handler is an `async fn`, which does not run on workers: do not list it here. A method that \
              does not stream runs on a worker with `option (erpc.method).mode = WORKER;` in the .proto file, or with \
              `.mode(\"package.Service/Method\", Mode::Worker)` in the build script, and a plain `fn`"
         );
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "this method's handler is asynchronous")]
+    #[should_panic(expected = "this method's handler is an `async fn`")]
     fn an_asynchronous_method_has_no_mode() {
         let _ = DECLARED.run("Watch", Mode::Worker);
     }

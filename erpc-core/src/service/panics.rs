@@ -29,8 +29,9 @@ fn advice(panic: &(dyn Any + Send)) -> Option<&'static str> {
     text.contains(NO_REACTOR).then_some(ADVICE)
 }
 
-const ADVICE: &str = "the handler uses tokio, but erpc's own event loop runs it: to wait, use `erpc::sleep`; to use \
-    other parts of tokio, keep a `tokio::runtime::Handle` in the service and await the result of its `spawn`";
+const ADVICE: &str = "the handler needs a tokio runtime and runs without one: to run it in tokio, set `mode: TOKIO` \
+    in the .proto file or `.default_mode(Mode::Tokio)` in the build script, and give the server a runtime with \
+    `Server::builder().tokio(Handle::current())`; merely to wait, `erpc::sleep` needs no runtime";
 
 #[cfg(test)]
 mod tests {

@@ -1,19 +1,17 @@
 //! Deferred answers: sent later, from any thread.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::context::CallEnd;
-use super::info::MethodInfo;
+use super::detached::DetachedCall;
 use super::interceptor::Passage;
 use super::reply::{Encoded, ReplySink, encode_reply};
-use super::{CallContext, CallHost, Codec, Metadata, MetadataRef};
+use super::{CallContext, Codec, MetadataRef};
 use crate::buf::MsgBuf;
-use crate::protocol::{ClientStats, RequestHandle};
+use crate::protocol::RequestHandle;
 use crate::status::Status;
-use crate::time::Instant;
 
 /// Answers one call, once, from any thread.
 ///
@@ -47,7 +45,7 @@ impl<M> Responder<M> {
     pub fn send_with(mut self, message: &M, metadata: MetadataRef<'_>) {
         let Some(call) = self.call.take() else { return };
         let result = match self.encoder {
-            Some(Encoder(encode)) => encode(message, metadata, call.max_response),
+            Some(encoder) => encoder.encode(message, metadata, call.max_response),
             None => Err(Status::internal("the handler deferred a response of another type")),
         };
         call.answer(result);
@@ -107,6 +105,16 @@ impl<M: 'static> Encoder<M> {
             })
         }
     }
+
+    /// Encodes a response of at most `limit` bytes.
+    pub(super) fn encode(
+        &self,
+        message: &M,
+        metadata: MetadataRef<'_>,
+        limit: u32,
+    ) -> Result<Encoded, Status> {
+        (self.0)(message, metadata, limit)
+    }
 }
 
 /// A call that is answered outside of its handler.
@@ -116,16 +124,7 @@ pub(super) struct Deferred {
     end: CallEnd,
     max_response: u32,
     /// `None` if there are no interceptors.
-    observed: Option<Box<Observed>>,
-}
-
-/// Properties of the call that interceptors may read at its end.
-struct Observed {
-    method: Arc<MethodInfo>,
-    peer: Option<SocketAddr>,
-    deadline: Instant,
-    metadata: Metadata,
-    sink: Arc<dyn ReplySink>,
+    observed: Option<Box<DetachedCall>>,
 }
 
 impl Deferred {
@@ -133,15 +132,7 @@ impl Deferred {
     pub(super) fn of(context: &CallContext<'_>) -> Self {
         let (call, sink, end) = context.defer();
         let method = context.info();
-        let observe = || {
-            Box::new(Observed {
-                method: Arc::clone(method),
-                peer: context.peer(),
-                deadline: context.deadline().unwrap_or(Instant::NEVER),
-                metadata: context.metadata().to_owned(),
-                sink: Arc::clone(&sink),
-            })
-        };
+        let observe = || Box::new(DetachedCall::of(context));
         let observed = (!method.interceptors().is_empty()).then(observe);
         Self { call, max_response: method.max_response(), observed, end, sink }
     }
@@ -156,34 +147,11 @@ impl Deferred {
         drop(self.end);
         self.sink.reply(self.call, result);
         if let Some((observed, outcome)) = told {
-            let context = CallContext::new(&observed.method, self.call, &*observed)
-                .with_extension(observed.deadline, observed.metadata.as_ref());
+            let context = observed.context();
             // The answer is sent. A panic of an interceptor must not leave this function: an unwind
             // may be dropping the responder, and a second panic would abort the process.
             let leave = || Passage::inside(&context).leave(outcome.as_ref().copied());
             drop(catch_unwind(AssertUnwindSafe(leave)));
         }
-    }
-}
-
-impl CallHost for Observed {
-    fn buffer(&self, _: usize) -> Result<MsgBuf, Status> {
-        Err(Status::internal("the call has been answered"))
-    }
-
-    fn peer(&self) -> Option<SocketAddr> {
-        self.peer
-    }
-
-    fn session_stats(&self, _: &RequestHandle) -> Option<ClientStats> {
-        None
-    }
-
-    fn is_cancelled(&self) -> bool {
-        false
-    }
-
-    fn sink(&self) -> Arc<dyn ReplySink> {
-        Arc::clone(&self.sink)
     }
 }

@@ -13,13 +13,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
+use super::arrival::Arrival;
 use super::handler::{check_size, malformed, outcome, panicked};
 use super::info::MethodInfo;
 use super::interceptor::{Passage, late};
 use super::method::Types;
 use super::panics::handler_panicked;
 use super::reply::ReplySink;
-use super::{CallContext, CallHost, Codec, HandlerOutcome, Metadata, Request, Response};
+use super::runtime::Runtime;
+use super::{CallContext, CallHost, Codec, HandlerOutcome, Request, Response};
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::status::Status;
@@ -34,8 +36,9 @@ pub(crate) type CallTask = Pin<Box<dyn Future<Output = ()>>>;
 pub(crate) type Timer = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Creates a method's [`TaskMethod`] for one endpoint.
-pub(super) type TaskMaker =
-    dyn Fn(&Arc<MethodInfo>, &Rc<dyn TaskPort>) -> Rc<dyn TaskMethod> + Send + Sync;
+pub(super) type TaskMaker = dyn Fn(&Arc<MethodInfo>, &Rc<dyn TaskPort>, Option<&Arc<dyn Runtime>>) -> Rc<dyn TaskMethod>
+    + Send
+    + Sync;
 
 /// The interface of the endpoint for tasks.
 pub(crate) trait TaskPort {
@@ -65,14 +68,6 @@ pub(crate) trait TaskPort {
     fn finish(&self, call: RequestHandle, outcome: HandlerOutcome);
 }
 
-/// The properties of a request for an asynchronous method.
-pub(crate) struct Arrival {
-    pub(crate) call: RequestHandle,
-    pub(crate) peer: Option<SocketAddr>,
-    pub(crate) deadline: Instant,
-    pub(crate) metadata: Metadata,
-}
-
 /// An asynchronous method at one endpoint.
 pub(crate) trait TaskMethod {
     /// Creates the task of a call. Costs one allocation, for the task.
@@ -98,7 +93,7 @@ where
     D: Codec<Resp>,
 {
     let handler = Arc::new(handler);
-    Arc::new(move |method: &Arc<MethodInfo>, port: &Rc<dyn TaskPort>| {
+    Arc::new(move |method, port, _| {
         Rc::new(Unary::<S, _, Req, Resp, C, D> {
             method: Arc::clone(method),
             port: Rc::clone(port),
@@ -127,15 +122,13 @@ where
     D: Codec<Resp>,
 {
     fn start(self: Rc<Self>, arrival: Arrival, body: &[u8]) -> Result<CallTask, Status> {
-        check_size(&self.method, body)?;
-        // As in the handler, a panic of the codec ends only this call.
-        let decoded = catch_unwind(AssertUnwindSafe(|| C::decode(body)));
-        let decoded =
-            decoded.map_err(|panic| handler_panicked(self.method.full_name(), &*panic))?;
-        let message = decoded.map_err(malformed)?;
+        let message = decoded::<C, Req>(&self.method, body)?;
         Ok(Box::pin(async move {
             let outcome = match self.port.in_time(arrival.deadline) {
-                Ok(()) if self.method.has_deadline() => self.timed(&arrival, message).await,
+                Ok(()) if self.method.has_deadline() => {
+                    let call = Box::pin(self.contained(&arrival, message));
+                    timed(&*self.port, arrival.deadline, call).await
+                }
                 Ok(()) => self.contained(&arrival, message).await,
                 Err(status) => HandlerOutcome::Failed(status),
             };
@@ -150,22 +143,6 @@ where
     Resp: 'static,
     D: Codec<Resp>,
 {
-    /// Runs the call at most until its deadline. Callers cancel calls when their own deadline
-    /// passes, but they do not know a deadline that the server has set.
-    async fn timed(&self, arrival: &Arrival, message: Req) -> HandlerOutcome {
-        let mut timer = self.port.sleep(arrival.deadline);
-        let mut call = Box::pin(self.contained(arrival, message));
-        let ended = poll_fn(|cx| match call.as_mut().poll(cx) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
-        });
-        ended.await.unwrap_or_else(|| {
-            // Dropping a handler's values may panic; the panic hook has reported it.
-            drop(catch_unwind(AssertUnwindSafe(|| drop(call))));
-            HandlerOutcome::Failed(late())
-        })
-    }
-
     /// Runs the call. If the handler panics, the call fails with [`Status::internal`].
     async fn contained(&self, arrival: &Arrival, message: Req) -> HandlerOutcome {
         let host = TaskHost { port: &*self.port, peer: arrival.peer };
@@ -198,6 +175,33 @@ where
         }
         outcome
     }
+}
+
+/// Decodes the request of an asynchronous method.
+pub(super) fn decoded<C: Codec<M>, M>(method: &MethodInfo, body: &[u8]) -> Result<M, Status> {
+    check_size(method, body)?;
+    // As in the handler, a panic of the codec ends only this call.
+    let decoded = catch_unwind(AssertUnwindSafe(|| C::decode(body)));
+    decoded.map_err(|panic| handler_panicked(method.full_name(), &*panic))?.map_err(malformed)
+}
+
+/// Runs the call at most until its deadline. Callers cancel calls when their own deadline passes,
+/// but they do not know a deadline that the server has set.
+pub(super) async fn timed(
+    port: &dyn TaskPort,
+    deadline: Instant,
+    mut call: Pin<Box<impl Future<Output = HandlerOutcome>>>,
+) -> HandlerOutcome {
+    let mut timer = port.sleep(deadline);
+    let ended = poll_fn(|cx| match call.as_mut().poll(cx) {
+        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+        Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
+    });
+    ended.await.unwrap_or_else(|| {
+        // Dropping a handler's values may panic; the panic hook has reported it.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(call))));
+        HandlerOutcome::Failed(late())
+    })
 }
 
 /// The host of a task's call.

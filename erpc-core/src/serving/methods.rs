@@ -22,8 +22,9 @@ impl Methods {
         workers: Option<WorkerQueue>,
         port: Rc<dyn TaskPort>,
     ) -> Self {
-        let tasks = routes.entries().map(|entry| entry.tasks(&port)).collect();
-        let streams = routes.entries().map(|entry| entry.streams()).collect();
+        let runtime = routes.runtime();
+        let tasks = routes.entries().map(|entry| entry.tasks(&port, runtime)).collect();
+        let streams = routes.entries().map(|entry| entry.streams(runtime)).collect();
         Self { routes, workers, tasks, streams }
     }
 }

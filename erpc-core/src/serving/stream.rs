@@ -20,6 +20,7 @@ use crate::protocol::{
 };
 use crate::service::{
     Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, StreamMethod, late,
+    malformed_item,
 };
 use crate::status::Status;
 use crate::stream::{
@@ -338,7 +339,7 @@ impl<T: Transport> Source for StreamEnd<T> {
 
     fn malformed(&self, error: &DecodeError) -> CallError {
         self.drop_reader();
-        CallError::Status(Status::invalid_argument(format!("a message cannot be decoded: {error}")))
+        CallError::Status(malformed_item(error))
     }
 }
 

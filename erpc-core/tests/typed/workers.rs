@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use erpc_core::executor::join_all;
 use erpc_core::protocol::CallError;
-use erpc_core::service::{Routes, Service};
+use erpc_core::service::{Method, Response, Routes, Service, SharedRequest};
 use erpc_core::serving::WorkerPool;
 use erpc_core::status::Code;
 use erpc_core::transport::mem::MemHub;
@@ -62,6 +62,21 @@ fn a_full_worker_queue_refuses_immediately() {
         }
     }
     assert!(served >= 2 && refused >= 5, "{served} served, {refused} refused");
+}
+
+#[test]
+fn a_method_of_tokio_without_a_runtime_is_refused() {
+    const LATER: Method<Number, Number> = Method::new("test.Tokio/Later");
+    let mut routes = Routes::new();
+    let later = async |_: Arc<()>, request: SharedRequest<Number>| {
+        Ok(Response::new(request.into_message()))
+    };
+    routes.unary_tokio(LATER, &Arc::new(()), later).unwrap();
+    let hub = MemHub::new();
+    let server = Background::start(&hub, Arc::new(routes), None);
+    let (endpoint, session) = server.connect(&hub);
+    let refused = endpoint.block_on(session.call(&LATER, &number(1)));
+    assert_eq!(code(refused), Code::FailedPrecondition);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! | [`hello`] | the simplest service |
 //! | [`modes`] | modes, deadlines, limits |
 //! | [`streams`] | streams of all kinds |
+//! | [`library`] | handlers in tokio |
 //! | [`layouts`] | fixed layouts and views |
 //! | [`old`] | proto2 |
 //! | [`known`], [`shared`] | types from other crates |
@@ -42,6 +43,11 @@ pub mod modes {
 /// `streams.v1`: streams of protocol-buffer messages and of fixed layouts.
 pub mod streams {
     include!("../../../erpc-build/tests/golden/streams/streams.v1.rs");
+}
+
+/// `tokio.v1`: handlers in tokio.
+pub mod library {
+    include!("../../../erpc-build/tests/golden/tokio/tokio.v1.rs");
 }
 
 /// `layouts.v1`: fixed layouts and views.

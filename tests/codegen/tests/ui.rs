@@ -8,4 +8,5 @@ fn errors_about_mistakes_say_what_to_write() {
     cases.compile_fail("tests/ui/dropped/*.rs");
     cases.compile_fail("tests/ui/handlers/*.rs");
     cases.compile_fail("tests/ui/fixed_layout/*.rs");
+    cases.compile_fail("tests/ui/tokio/*.rs");
 }

@@ -156,36 +156,36 @@ pub mod bare_service {
         /// Handles `odd.bare.Bare_/New`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn new(
             &self,
             request: ::erpc::Request<'_, super::Bare>,
-        ) -> Result<::erpc::Response<super::Bare>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Bare>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Of a \<key>, as IntoIter.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn into_iter(
             &self,
             request: ::erpc::Request<'_, super::Bare>,
-        ) -> Result<::erpc::Response<super::bare::Inner>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::bare::Inner>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.bare.Bare_/AsRef`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn as_ref(
             &self,
             request: ::erpc::Request<'_, super::Bare>,
-        ) -> Result<::erpc::Response<super::Bare>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Bare>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.bare.Bare_/IsEmpty`.
         ///
         /// An `async fn` that runs in the event loop.
@@ -223,14 +223,14 @@ pub mod bare_service {
         /// Handles `odd.bare.Bare_/Next`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn next(
             &self,
             request: ::erpc::Request<'_, super::Bare>,
-        ) -> Result<::erpc::Response<super::Bare>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Bare>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<7> = ::erpc::service::ServiceOptions::new(

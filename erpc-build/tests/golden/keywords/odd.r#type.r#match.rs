@@ -127,124 +127,124 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/self`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn self_(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/super`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn super_(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/crate`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn crate_(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/Fn`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn r#fn(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/yield`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn r#yield(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/gen`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn r#gen(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/Call`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn call(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/With`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn with(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/Channel`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn channel(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/Some`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn some(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/Service`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn service(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.type.match.Send/Routes`.
         ///
         /// An `async fn` that runs in the event loop.
@@ -260,14 +260,14 @@ pub mod send_service {
         /// Handles `odd.type.match.Send/Modes`.
         ///
         /// Runs on a worker thread.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn modes(
             &self,
             request: ::erpc::Request<'_, super::OptionView<'_>>,
-        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<13> = ::erpc::service::ServiceOptions::new(
@@ -757,14 +757,14 @@ pub mod fn_once_service {
         /// Handles `odd.type.match.FnOnce/Ok`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn ok(
             &self,
             request: ::erpc::Request<'_, super::ResultView<'_>>,
-        ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(
@@ -920,14 +920,14 @@ pub mod into_service {
         /// Handles `odd.type.match.Into/Into`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn into(
             &self,
             request: ::erpc::Request<'_, super::ResultView<'_>>,
-        ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(
@@ -1084,14 +1084,14 @@ pub mod s_service {
         /// Handles `odd.type.match.S/T`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn t(
             &self,
             request: ::erpc::Request<'_, super::ResultView<'_>>,
-        ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(
@@ -1245,14 +1245,14 @@ pub mod self_service {
         /// Handles `odd.type.match.Self/Self`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn self_(
             &self,
             request: ::erpc::Request<'_, super::ResultView<'_>>,
-        ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(

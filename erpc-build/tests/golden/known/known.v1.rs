@@ -67,47 +67,47 @@ pub mod clock_service {
         /// The time.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn now(
             &self,
             request: ::erpc::Request<'_, ()>,
-        ) -> Result<::erpc::Response<::erpc::prost_types::Timestamp>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<::erpc::prost_types::Timestamp>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Waits.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn sleep(
             &self,
             request: ::erpc::Request<'_, ::erpc::prost_types::Duration>,
-        ) -> Result<::erpc::Response<bool>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<bool>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// All types in one message.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn all(
             &self,
             request: ::erpc::Request<'_, super::Everything>,
-        ) -> Result<::erpc::Response<::erpc::prost_types::Struct>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<::erpc::prost_types::Struct>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Types of another crate.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn share(
             &self,
             request: ::erpc::Request<'_, crate::shared::Thing>,
-        ) -> Result<::erpc::Response<crate::shared::thing::Part>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<crate::shared::thing::Part>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<4> = ::erpc::service::ServiceOptions::new(

@@ -138,36 +138,36 @@ pub mod market_service {
         /// Both messages have a fixed layout.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn place(
             &self,
             request: ::erpc::Request<'_, &super::Order>,
-        ) -> Result<::erpc::Response<super::Receipt>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Receipt>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// The request has a fixed layout.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn describe(
             &self,
             request: ::erpc::Request<'_, &super::Order>,
-        ) -> Result<::erpc::Response<super::Note>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Note>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// The response has a fixed layout, the request a view.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn post(
             &self,
             request: ::erpc::Request<'_, super::NoteView<'_>>,
-        ) -> Result<::erpc::Response<super::Receipt>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Receipt>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Fixed layouts in an asynchronous handler.
         ///
         /// An `async fn` that runs in the event loop.
@@ -195,14 +195,14 @@ pub mod market_service {
         /// A view that borrows nothing.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn locate(
             &self,
             request: ::erpc::Request<'_, super::PlacePointView>,
-        ) -> Result<::erpc::Response<super::Note>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Note>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<6> = ::erpc::service::ServiceOptions::new(

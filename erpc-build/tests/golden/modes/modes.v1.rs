@@ -54,25 +54,25 @@ pub mod store_service {
         /// Reads.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn get(
             &self,
             request: ::erpc::Request<'_, super::StoreKey>,
-        ) -> Result<::erpc::Response<super::StoreEntry>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::StoreEntry>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Computes for a long time.
         ///
         /// Runs on a worker thread.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn compact(
             &self,
             request: ::erpc::Request<'_, super::StoreKey>,
-        ) -> Result<::erpc::Response<super::StoreEntry>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::StoreEntry>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Waits.
         ///
         /// An `async fn` that runs in the event loop.
@@ -88,14 +88,14 @@ pub mod store_service {
         /// Reads in a deprecated way.
         ///
         /// Runs on a worker thread.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn fetch(
             &self,
             request: ::erpc::Request<'_, super::StoreKey>,
-        ) -> Result<::erpc::Response<super::StoreEntry>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::StoreEntry>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<4> = ::erpc::service::ServiceOptions::new(

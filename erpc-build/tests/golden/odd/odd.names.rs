@@ -64,18 +64,18 @@ pub mod result_service {
         /// the client has `new`
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn new(
             &self,
             request: ::erpc::Request<'_, super::Holder>,
-        ) -> ::std::result::Result<::erpc::Response<super::Holder>, ::erpc::Status>;
+        ) -> ::std::result::Result<::erpc::Response<super::Holder>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.names.Result/Connect`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -85,11 +85,11 @@ pub mod result_service {
         ) -> ::std::result::Result<
             ::erpc::Response<super::super::imported::Thing>,
             ::erpc::Status,
-        >;
+        >; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.names.Result/Get`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
@@ -99,40 +99,40 @@ pub mod result_service {
         ) -> ::std::result::Result<
             ::erpc::Response<::prost::alloc::string::String>,
             ::erpc::Status,
-        >;
+        >; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.names.Result/GetWith`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn get_with(
             &self,
             request: ::erpc::Request<'_, ::erpc::prost_types::Timestamp>,
-        ) -> ::std::result::Result<::erpc::Response<bool>, ::erpc::Status>;
+        ) -> ::std::result::Result<::erpc::Response<bool>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.names.Result/async`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn r#async(
             &self,
             request: ::erpc::Request<'_, super::Holder>,
-        ) -> ::std::result::Result<::erpc::Response<super::Holder>, ::erpc::Status>;
+        ) -> ::std::result::Result<::erpc::Response<super::Holder>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Handles `odd.names.Result/HTTPGet2`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn http_get2(
             &self,
             request: ::erpc::Request<'_, super::Holder>,
-        ) -> ::std::result::Result<::erpc::Response<super::Holder>, ::erpc::Status>;
+        ) -> ::std::result::Result<::erpc::Response<super::Holder>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<6> = ::erpc::service::ServiceOptions::new(
@@ -440,14 +440,14 @@ pub mod holder_service {
         /// Handles `odd.names.Holder_/Keep`.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn keep(
             &self,
             request: ::erpc::Request<'_, super::Holder>,
-        ) -> Result<::erpc::Response<super::Holder>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Holder>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(

@@ -31,14 +31,14 @@ pub mod greeter_service {
         /// Says hello to one person.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn greet(
             &self,
             request: ::erpc::Request<'_, super::GreetRequest>,
-        ) -> Result<::erpc::Response<super::GreetReply>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::GreetReply>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(

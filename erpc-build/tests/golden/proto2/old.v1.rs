@@ -134,25 +134,25 @@ pub mod old_service {
         /// Reads.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn get(
             &self,
             request: ::erpc::Request<'_, super::Request>,
-        ) -> Result<::erpc::Response<super::Reply>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Reply>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Reads in place.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn peek(
             &self,
             request: ::erpc::Request<'_, super::RequiredView<'_>>,
-        ) -> Result<::erpc::Response<super::Point>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::Point>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<2> = ::erpc::service::ServiceOptions::new(

@@ -31,14 +31,14 @@ pub mod greeter_service {
         /// Says hello to one person.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn greet(
             &self,
             request: crate::rpc::Request<'_, super::GreetRequest>,
-        ) -> Result<crate::rpc::Response<super::GreetReply>, crate::rpc::Status>;
+        ) -> Result<crate::rpc::Response<super::GreetReply>, crate::rpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: crate::rpc::service::ServiceOptions<1> = crate::rpc::service::ServiceOptions::new(

@@ -50,14 +50,14 @@ pub mod feed_service {
         /// Reads.
         ///
         /// Runs in the event loop.
-        /// For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` file.
+        /// For an `async fn`, set `default_mode(Mode::Tokio)` in the build script, or `option (erpc.method) = { mode: TOKIO };` in the `.proto` file; `ASYNC` is without tokio.
         ///
         /// # Errors
         /// The caller gets this status.
         fn get(
             &self,
             request: ::erpc::Request<'_, super::FeedKey>,
-        ) -> Result<::erpc::Response<super::FeedEntry>, ::erpc::Status>;
+        ) -> Result<::erpc::Response<super::FeedEntry>, ::erpc::Status>; // for `async fn`: `default_mode(Mode::Tokio)` in build.rs
         /// Sends each change.
         ///
         /// An `async fn` that runs in the event loop.

@@ -13,8 +13,6 @@ use futures_channel::oneshot;
 use super::buffers::take_buffer;
 use super::call::SharedCall;
 use super::lane::{BuildChannel, Lane, NewPost, Post};
-use super::pipe::{InPipe, InPump, OutPipe, OutPump};
-use super::stream::{SharedIncoming, SharedOutgoing, SharedUpload};
 use super::threads::{ClientThreads, ClientThreadsError};
 use crate::calling::CallOptions;
 use crate::calling::options::encode;
@@ -29,7 +27,10 @@ use crate::client::stream::caller::ClientStream;
 use crate::client::stream::start::StreamStart;
 use crate::endpoint::{Endpoint, Handle};
 use crate::protocol::{CallError, Cause, RejectReason};
-use crate::service::{Codec, Method};
+use crate::service::{
+    Codec, InPipe, InPump, Method, OutPipe, OutPump, Reader, SharedIncoming, SharedOutgoing,
+    SharedUpload, is_of_item,
+};
 use crate::transport::Transport;
 use crate::transport::udp::{UdpRoute, UdpTransport};
 
@@ -175,7 +176,8 @@ impl<T: Transport> SharedChannel<T> {
         method: &Method<Req, Resp, C, D>,
         request: &Req,
     ) -> SharedIncoming<Resp> {
-        let (pipe, limit) = (Arc::new(InPipe::default()), method.request_limit() as usize);
+        let (pipe, limit) =
+            (Arc::new(InPipe::new(Reader::Caller)), method.request_limit() as usize);
         let pump = InPump::new(&pipe);
         let size = C::encoded_len(request);
         if size > limit {
@@ -208,10 +210,18 @@ impl<T: Transport> SharedChannel<T> {
         &self,
         method: &Method<Req, Resp, C, D>,
     ) -> (SharedOutgoing<Req>, SharedIncoming<Resp>) {
-        let (items, batches) = (Arc::new(OutPipe::default()), Arc::new(InPipe::default()));
+        let (items, batches) =
+            (Arc::new(OutPipe::default()), Arc::new(InPipe::new(Reader::Caller)));
         let (out, pump) = (OutPump::new(&items), InPump::new(&batches));
         self.stream(method, move |endpoint, stream| {
-            drop(endpoint.spawn(out.run(Rc::clone(&stream))));
+            let upload = Rc::clone(&stream);
+            drop(endpoint.spawn(async move {
+                if let Err(error) = out.run(Rc::clone(&upload) as _).await
+                    && is_of_item(&error)
+                {
+                    upload.end(error);
+                }
+            }));
             drop(endpoint.spawn(pump.run(stream)));
         });
         (

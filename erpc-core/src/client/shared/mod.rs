@@ -17,13 +17,10 @@ mod buffers;
 mod call;
 mod channel;
 mod lane;
-mod pipe;
 #[cfg(all(test, loom))]
 mod schedules;
-mod stream;
 mod threads;
 
 pub use call::{SharedCall, SharedCallWithMetadata};
 pub use channel::{SharedChannel, SharedChannelBuilder};
-pub use stream::{SharedIncoming, SharedOutgoing, SharedUpload};
 pub use threads::{ClientThreads, ClientThreadsBuilder, ClientThreadsError};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::protocol::RequestHandle;
 use crate::service::handler::ErasedHandler;
 use crate::service::info::MethodInfo;
+use crate::service::runtime::Runtime;
 use crate::service::streaming::handler::{StreamMaker, StreamMethod};
 use crate::service::task::{TaskMaker, TaskMethod, TaskPort};
 use crate::service::{CallContext, CallHost, HandlerOutcome, Interceptor, Mode};
@@ -29,8 +30,17 @@ pub struct RouteEntry {
 #[derive(Clone)]
 pub(super) enum Run {
     Sync(Mode, Arc<ErasedHandler>),
-    Task(Arc<TaskMaker>),
-    Stream(Arc<StreamMaker>),
+    Task(Place, Arc<TaskMaker>),
+    Stream(Place, Arc<StreamMaker>),
+}
+
+/// Where an asynchronous handler runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// In the event loop of the endpoint that received the request.
+    Loop,
+    /// In the runtime of the server.
+    Runtime,
 }
 
 impl RouteEntry {
@@ -45,14 +55,19 @@ impl RouteEntry {
         self.info.full_name()
     }
 
-    /// Where the handler runs; `None` if it is asynchronous and runs as a task of the endpoint.
+    /// Where the handler runs; `None` if it is asynchronous.
     #[must_use]
     #[inline]
     pub fn mode(&self) -> Option<Mode> {
         match self.run {
             Run::Sync(mode, _) => Some(mode),
-            Run::Task(_) | Run::Stream(_) => None,
+            Run::Task(..) | Run::Stream(..) => None,
         }
+    }
+
+    /// Whether the handler needs a runtime, such as tokio.
+    pub(crate) fn needs_runtime(&self) -> bool {
+        matches!(self.run, Run::Task(Place::Runtime, _) | Run::Stream(Place::Runtime, _))
     }
 
     /// Whether the handler is synchronous and runs in the event loop, and its method has no
@@ -83,25 +98,32 @@ impl RouteEntry {
     pub fn call(&self, context: &CallContext<'_>, body: &[u8]) -> HandlerOutcome {
         match &self.run {
             Run::Sync(_, handler) => handler(context, body),
-            Run::Task(_) | Run::Stream(_) => {
+            Run::Task(..) | Run::Stream(..) => {
                 HandlerOutcome::Failed(Status::internal("the method needs an endpoint to run on"))
             }
         }
     }
 
     /// The method's task factory for one endpoint; `None` if it is not a unary asynchronous method.
-    pub(crate) fn tasks(&self, port: &Rc<dyn TaskPort>) -> Option<Rc<dyn TaskMethod>> {
+    pub(crate) fn tasks(
+        &self,
+        port: &Rc<dyn TaskPort>,
+        runtime: Option<&Arc<dyn Runtime>>,
+    ) -> Option<Rc<dyn TaskMethod>> {
         match &self.run {
-            Run::Sync(..) | Run::Stream(_) => None,
-            Run::Task(make) => Some(make(&self.info, port)),
+            Run::Sync(..) | Run::Stream(..) => None,
+            Run::Task(_, make) => Some(make(&self.info, port, runtime)),
         }
     }
 
     /// The method's stream factory for one endpoint; `None` if it does not stream.
-    pub(crate) fn streams(&self) -> Option<Rc<dyn StreamMethod>> {
+    pub(crate) fn streams(
+        &self,
+        runtime: Option<&Arc<dyn Runtime>>,
+    ) -> Option<Rc<dyn StreamMethod>> {
         match &self.run {
-            Run::Sync(..) | Run::Task(_) => None,
-            Run::Stream(make) => Some(make(&self.info)),
+            Run::Sync(..) | Run::Task(..) => None,
+            Run::Stream(_, make) => Some(make(&self.info, runtime)),
         }
     }
 
@@ -129,6 +151,7 @@ impl fmt::Debug for RouteEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.mode() {
             Some(mode) => write!(f, "{} ({mode:?})", self.full_name()),
+            None if self.needs_runtime() => write!(f, "{} (Tokio)", self.full_name()),
             None => write!(f, "{} (Async)", self.full_name()),
         }
     }

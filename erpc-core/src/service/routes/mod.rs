@@ -5,6 +5,7 @@ mod service;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tokio;
 
 pub use entry::RouteEntry;
 pub use service::{Service, SharedByThreads};

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::RouteEntry;
-use super::entry::Run;
+use super::entry::{Place, Run};
 use crate::debug_text::debug_is_display;
 use crate::service::handler::answering;
 use crate::service::info::MethodInfo;
+use crate::service::runtime::Runtime;
 use crate::service::streaming::handler::{
     BidiStreaming, ClientStreaming, ServerStreaming, Shape, streams,
 };
@@ -53,6 +54,8 @@ pub struct Routes {
     slots: Vec<(u32, u32)>,
     entries: Vec<Arc<RouteEntry>>,
     interceptors: Vec<Arc<dyn Interceptor>>,
+    /// Runs the handlers that were added by functions such as [`Routes::unary_tokio`].
+    pub(super) runtime: Option<Arc<dyn Runtime>>,
 }
 
 impl Routes {
@@ -117,7 +120,7 @@ impl Routes {
         D: Codec<Resp>,
     {
         let tasks = tasks::<S, Req, Resp, C, D>(Arc::clone(service), handler);
-        self.insert(&method, Run::Task(tasks))
+        self.insert(&method, Run::Task(Place::Loop, tasks))
     }
 
     /// Adds a method whose asynchronous `handler` answers one request with a stream of messages.
@@ -214,7 +217,7 @@ impl Routes {
         D: 'static,
     {
         let streams = streams::<K, S, H, Req, Resp, C, D>(Arc::clone(service), handler);
-        self.insert(&method, Run::Stream(streams))
+        self.insert(&method, Run::Stream(Place::Loop, streams))
     }
 
     /// Passes every call of every method through `interceptor`, including methods added later.
@@ -263,7 +266,7 @@ impl Routes {
         at
     }
 
-    fn insert<Req, Resp, C, D>(
+    pub(super) fn insert<Req, Resp, C, D>(
         &mut self,
         method: &Method<Req, Resp, C, D>,
         run: Run,

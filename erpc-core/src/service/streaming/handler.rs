@@ -12,13 +12,14 @@ use std::task::Poll;
 use super::{Incoming, Outgoing, Sink, Source};
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
+use crate::service::arrival::Arrival;
+use crate::service::detached::Nowhere;
 use crate::service::info::MethodInfo;
 use crate::service::interceptor::Passage;
 use crate::service::panics::handler_panicked;
-use crate::service::task::{Arrival, CallTask};
-use crate::service::{
-    CallContext, CallHost, Codec, Encoded, MetadataRef, ReplySink, Request, Response,
-};
+use crate::service::runtime::Runtime;
+use crate::service::task::CallTask;
+use crate::service::{CallContext, CallHost, Codec, MetadataRef, ReplySink, Request, Response};
 use crate::status::Status;
 use crate::stream::StreamResult;
 
@@ -43,7 +44,7 @@ pub(crate) trait StreamMethod {
 
 /// Creates a streaming method for one endpoint.
 pub(in crate::service) type StreamMaker =
-    dyn Fn(&Arc<MethodInfo>) -> Rc<dyn StreamMethod> + Send + Sync;
+    dyn Fn(&Arc<MethodInfo>, Option<&Arc<dyn Runtime>>) -> Rc<dyn StreamMethod> + Send + Sync;
 
 /// Runs one kind of handler on a stream. The kinds differ in their arguments and results.
 pub(in crate::service) trait Shape<S, H, Req, Resp, C, D>: 'static {
@@ -161,7 +162,7 @@ where
     D: 'static,
 {
     let handler = Arc::new(handler);
-    Arc::new(move |method: &Arc<MethodInfo>| {
+    Arc::new(move |method, _| {
         Rc::new(Streaming::<K, S, H, Req, Resp, C, D> {
             method: Arc::clone(method),
             service: Arc::clone(&service),
@@ -251,11 +252,4 @@ impl CallHost for StreamHost<'_> {
     fn sink(&self) -> Arc<dyn ReplySink> {
         Arc::new(Nowhere)
     }
-}
-
-/// Drops answers: a stream's response cannot be deferred.
-struct Nowhere;
-
-impl ReplySink for Nowhere {
-    fn reply(&self, _: RequestHandle, _: Result<Encoded, Status>) {}
 }

@@ -9,6 +9,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 pub(super) mod handler;
+pub(crate) mod pipe;
+pub(crate) mod shared;
 
 use super::{Codec, DecodeError, Metadata};
 use crate::buf::MsgBuf;

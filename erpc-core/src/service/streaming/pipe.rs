@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   handle                      task at the endpoint
-//!   SharedIncoming  <- InPipe   <- InPump   <- ClientStream
-//!   SharedOutgoing  -> OutPipe  -> OutPump  -> ClientStream
+//!   SharedIncoming  <- InPipe   <- InPump   <- Source
+//!   SharedOutgoing  -> OutPipe  -> OutPump  -> Sink
 //! ```
 //!
 //! Both pipes are bounded: the pump takes no batch from the stream while the reader has
@@ -17,13 +17,13 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::BufMut;
 
+use super::{Sink, Source};
 use crate::buf::MsgBuf;
-use crate::client::stream::caller::ClientStream;
 use crate::protocol::{CallError, Cause, RejectReason};
-use crate::service::{Metadata, Sink, Source};
+use crate::service::{DecodeError, Metadata};
+use crate::status::Status;
 use crate::stream::{BATCH, Batch};
 use crate::sync::{Mutex, MutexGuard};
-use crate::transport::Transport;
 
 /// The most batches in an [`InPipe`] and in its reader's hands. With two, the next batch is there
 /// when the reader has read one.
@@ -43,10 +43,17 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// The server's items.
-#[derive(Default)]
-pub(super) struct InPipe {
+/// The other side's items.
+pub(crate) struct InPipe {
+    reader: Reader,
     state: Mutex<InState>,
+}
+
+/// The side that reads the items of an [`InPipe`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    Caller,
+    Handler,
 }
 
 #[derive(Default)]
@@ -56,7 +63,7 @@ struct InState {
     unread: usize,
     /// The memory of batches that were read.
     returned: Vec<MsgBuf>,
-    /// Metadata of the server's first item.
+    /// Metadata of a server's first item.
     metadata: Metadata,
     /// How the stream ended, after its last batch.
     end: Option<Result<(), CallError>>,
@@ -67,6 +74,10 @@ struct InState {
 }
 
 impl InPipe {
+    pub(crate) fn new(reader: Reader) -> Self {
+        Self { reader, state: Mutex::default() }
+    }
+
     /// The next batch. `None` at the end, also after an error.
     pub(super) fn poll_batch(&self, cx: &Context<'_>) -> Poll<Result<Option<Batch>, CallError>> {
         let waker = cx.waker().clone();
@@ -105,9 +116,18 @@ impl InPipe {
         wake(pump);
     }
 
-    /// Metadata of the server's first item. Empty before it has arrived.
+    /// Metadata of a server's first item. Empty before it has arrived.
     pub(super) fn metadata(&self) -> Metadata {
         lock(&self.state).metadata.clone()
+    }
+
+    /// The error to report if an item cannot be decoded. The reader reads no further.
+    pub(super) fn malformed(&self, error: &DecodeError) -> CallError {
+        self.drop_reader();
+        match self.reader {
+            Reader::Caller => CallError::ResponseLost(Cause::Malformed),
+            Reader::Handler => CallError::Status(malformed_item(error)),
+        }
     }
 
     fn push(&self, batch: Batch) {
@@ -149,24 +169,24 @@ impl InPipe {
 
 /// The endpoint's side of an [`InPipe`]. If it is dropped before the stream has ended, the reader
 /// gets an error.
-pub(super) struct InPump {
+pub(crate) struct InPump {
     pipe: Arc<InPipe>,
     /// The error that the reader gets if the pump is dropped before the stream has ended.
     otherwise: CallError,
 }
 
 impl InPump {
-    pub(super) fn new(pipe: &Arc<InPipe>) -> Self {
+    pub(crate) fn new(pipe: &Arc<InPipe>) -> Self {
         Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
     }
 
     /// Ends the stream before it has begun.
-    pub(super) fn fail(mut self, error: CallError) {
+    pub(crate) fn fail(mut self, error: CallError) {
         self.otherwise = error;
     }
 
     /// Moves batches from `source` to the pipe until the stream has ended or the reader is gone.
-    pub(super) async fn run(mut self, source: Rc<dyn Source>) {
+    pub(crate) async fn run(mut self, source: Rc<dyn Source>) {
         self.otherwise = SHUT_DOWN;
         let mut known = false;
         poll_fn(|cx| {
@@ -205,9 +225,9 @@ impl Drop for InPump {
     }
 }
 
-/// The client's items.
+/// This side's items.
 #[derive(Default)]
-pub(super) struct OutPipe {
+pub(crate) struct OutPipe {
     state: Mutex<OutState>,
 }
 
@@ -266,6 +286,17 @@ impl OutPipe {
         wake(pump);
     }
 
+    /// Accepts no more items: the handler has ended. The pump still gets those that were put.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.dropped = true;
+        state.end.get_or_insert(CallError::Rejected(RejectReason::StreamEnded));
+        let (writers, pump) = (std::mem::take(&mut state.writers), state.pump.take());
+        drop(state);
+        writers.into_iter().for_each(Waker::wake);
+        wake(pump);
+    }
+
     /// Takes all items. `None` after the last one. If the pipe has no item now, stores the waker of
     /// `cx`.
     fn poll_items(&self, cx: &Context<'_>) -> Poll<Option<VecDeque<Vec<u8>>>> {
@@ -308,42 +339,39 @@ impl OutPipe {
 
 /// The endpoint's side of an [`OutPipe`]. If it is dropped before the stream has ended, the writer
 /// gets an error.
-pub(super) struct OutPump {
+pub(crate) struct OutPump {
     pipe: Arc<OutPipe>,
     /// The error that the writer gets if the pump is dropped before the stream has ended.
     otherwise: CallError,
 }
 
 impl OutPump {
-    pub(super) fn new(pipe: &Arc<OutPipe>) -> Self {
+    pub(crate) fn new(pipe: &Arc<OutPipe>) -> Self {
         Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
     }
 
-    /// Moves items from the pipe to `stream` until the writer is gone or the stream accepts no
-    /// more.
-    pub(super) async fn run<T: Transport>(mut self, stream: Rc<ClientStream<T>>) {
+    /// Moves items from the pipe to `sink` until the writer is gone.
+    ///
+    /// # Errors
+    /// The error of an item that `sink` refused. If it [concerns only that item](is_of_item), it
+    /// must end the stream nevertheless: the writer's `send` of the item has returned already.
+    pub(crate) async fn run(mut self, sink: Rc<dyn Sink>) -> Result<(), CallError> {
         self.otherwise = SHUT_DOWN;
         while let Some(items) = poll_fn(|cx| self.pipe.poll_items(cx)).await {
             for item in items {
                 let put = |cx: &mut Context<'_>| {
-                    stream.poll_put(cx, item.len(), &mut |out| out.put_slice(&item))
+                    sink.poll_put(cx, item.len(), &mut |out| out.put_slice(&item))
                 };
                 let put = poll_fn(put).await;
                 self.pipe.left(item.len());
                 if let Err(error) = put {
-                    if let CallError::Rejected(
-                        RejectReason::TooLarge { .. } | RejectReason::NoMemory(_),
-                    ) = error
-                    {
-                        // The writer's `send` of this item has returned already, so the error can
-                        // only end the whole stream.
-                        stream.end(error.clone());
-                    }
-                    return self.pipe.end(error);
+                    self.pipe.end(error.clone());
+                    return Err(error);
                 }
             }
         }
-        stream.drop_writer();
+        sink.drop_writer();
+        Ok(())
     }
 }
 
@@ -351,4 +379,15 @@ impl Drop for OutPump {
     fn drop(&mut self) {
         self.pipe.end(self.otherwise.clone());
     }
+}
+
+/// Whether a stream that refuses an item with `error` goes on.
+pub(crate) fn is_of_item(error: &CallError) -> bool {
+    matches!(error, CallError::Rejected(RejectReason::TooLarge { .. } | RejectReason::NoMemory(_)))
+}
+
+/// The status of a stream with an item that the handler's side cannot decode.
+#[cold]
+pub(crate) fn malformed_item(error: &DecodeError) -> Status {
+    Status::invalid_argument(format!("a message cannot be decoded: {error}"))
 }

@@ -1,4 +1,4 @@
-//! Streams of a shared channel.
+//! Streams whose handles may be on any thread: those of shared channels, and of handlers in tokio.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,16 +8,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use super::BatchItems;
 use super::pipe::{InPipe, OutPipe};
-use crate::protocol::{CallError, Cause, RejectReason};
-use crate::service::{BatchItems, Codec, Metadata};
+use crate::protocol::{CallError, RejectReason};
+use crate::service::{Codec, DecodeError, Metadata};
 
-/// The server's messages, in order, for any thread and any runtime. Also a
+/// The other side's messages, in order, for any thread and any runtime. Also a
 /// [`Stream`](futures_core::Stream).
 ///
-/// The reader sets the pace: the server pauses when a few batches are unread. A batch has 32 KiB,
-/// or one larger message. Dropping a `SharedIncoming` before its end ends the stream and drops the
-/// handler.
+/// A handler in tokio reads the client's messages from it, a caller with a shared client those of
+/// the server. The reader sets the pace: the other side pauses when a few batches are unread. A
+/// batch has 32 KiB, or one larger message. Dropping a caller's `SharedIncoming` before its end ends
+/// the stream and drops the handler. Dropping a handler's `SharedIncoming` discards the client's
+/// further messages.
 #[must_use = "dropping it ends the stream"]
 pub struct SharedIncoming<M> {
     pipe: Arc<InPipe>,
@@ -26,15 +29,16 @@ pub struct SharedIncoming<M> {
 }
 
 impl<M> SharedIncoming<M> {
-    pub(super) fn new<C: Codec<M>>(pipe: Arc<InPipe>, limit: u32) -> Self {
+    pub(crate) fn new<C: Codec<M>>(pipe: Arc<InPipe>, limit: u32) -> Self {
         Self { pipe, items: BatchItems::new::<C>(limit), ended: false }
     }
 
     /// The next message. `None` at the end, and on every call after it.
     ///
     /// # Errors
-    /// One error if the stream failed: the handler's status, or an error that a call can have. An
-    /// error if a message cannot be decoded or exceeds the method's limit.
+    /// A caller gets one error if the stream failed: the handler's status, or an error that a call
+    /// can have. Either side gets an error if a message cannot be decoded or exceeds the method's
+    /// limit.
     pub async fn next(&mut self) -> Result<Option<M>, CallError> {
         poll_fn(|cx| self.poll_message(cx)).await.transpose()
     }
@@ -47,7 +51,7 @@ impl<M> SharedIncoming<M> {
                 self.pipe.give_back(memory);
             }
             if let Some(item) = item {
-                return Poll::Ready(Some(item.map_err(|_| self.malformed())));
+                return Poll::Ready(Some(item.map_err(|error| self.malformed(&error))));
             }
             if self.ended {
                 return Poll::Ready(None);
@@ -63,11 +67,10 @@ impl<M> SharedIncoming<M> {
         }
     }
 
-    fn malformed(&mut self) -> CallError {
+    fn malformed(&mut self, error: &DecodeError) -> CallError {
         self.ended = true;
         self.items.clear();
-        self.pipe.drop_reader();
-        CallError::ResponseLost(Cause::Malformed)
+        self.pipe.malformed(error)
     }
 }
 
@@ -91,7 +94,10 @@ impl<M> fmt::Debug for SharedIncoming<M> {
     }
 }
 
-/// The messages to the server, from any thread and any runtime. Dropping it ends the messages.
+/// The messages of this side to the other side, from any thread and any runtime.
+///
+/// A caller's `SharedOutgoing` ends when it is dropped; the handler then gets the end of the
+/// messages. A handler's ends when the handler returns.
 #[must_use = "dropping it ends the messages"]
 pub struct SharedOutgoing<M> {
     pipe: Arc<OutPipe>,
@@ -102,7 +108,7 @@ pub struct SharedOutgoing<M> {
 }
 
 impl<M> SharedOutgoing<M> {
-    pub(super) fn new<C: Codec<M>>(pipe: Arc<OutPipe>, limit: u32) -> Self {
+    pub(crate) fn new<C: Codec<M>>(pipe: Arc<OutPipe>, limit: u32) -> Self {
         Self {
             pipe,
             encode: |message| {
@@ -119,18 +125,22 @@ impl<M> SharedOutgoing<M> {
     /// Sends a message. Encodes it now, and waits while 32 KiB of earlier messages are unsent.
     ///
     /// # Errors
-    /// - [`RejectReason::StreamEnded`] if the server accepts no more messages.
+    /// - [`RejectReason::StreamEnded`] if the other side accepts no more messages.
     /// - [`RejectReason::TooLarge`] if this message exceeds the method's limit; the stream goes on.
     /// - Otherwise the error that ended the stream, for example because an earlier message exceeded
-    ///   the server's limit.
+    ///   the other side's limit.
     pub async fn send(&self, message: impl Borrow<M>) -> Result<(), CallError> {
-        let message = message.borrow();
+        let mut item = Some(self.encoded(message.borrow())?);
+        poll_fn(|cx| self.pipe.poll_put(cx, &mut item)).await
+    }
+
+    /// Encodes a message, unless it exceeds the method's limit.
+    pub(crate) fn encoded(&self, message: &M) -> Result<Vec<u8>, CallError> {
         let (size, limit) = ((self.encoded_len)(message), self.limit as usize);
         if size > limit {
             return Err(CallError::Rejected(RejectReason::TooLarge { size, limit }));
         }
-        let mut item = Some((self.encode)(message));
-        poll_fn(|cx| self.pipe.poll_put(cx, &mut item)).await
+        Ok((self.encode)(message))
     }
 
     /// Whether no more messages are accepted. Becomes true when the endpoint could not pass on an
@@ -164,7 +174,7 @@ pub struct SharedUpload<Req, Resp> {
 }
 
 impl<Req, Resp> SharedUpload<Req, Resp> {
-    pub(super) fn new(messages: SharedOutgoing<Req>, response: SharedIncoming<Resp>) -> Self {
+    pub(crate) fn new(messages: SharedOutgoing<Req>, response: SharedIncoming<Resp>) -> Self {
         Self { messages, response }
     }
 
@@ -201,7 +211,7 @@ impl<Req, Resp> SharedUpload<Req, Resp> {
         let end = response.next().await?;
         match (message, end) {
             (Some(message), None) => Ok((message, response.pipe.metadata())),
-            _ => Err(response.malformed()),
+            _ => Err(response.malformed(&DecodeError::new("not exactly one message"))),
         }
     }
 }

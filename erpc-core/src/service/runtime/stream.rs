@@ -1,0 +1,220 @@
+//! Adapter of a streaming handler that runs in another runtime.
+//!
+//! The stream's task stays at the endpoint. It moves the client's batches to a pipe, which the
+//! handler reads, and the handler's items from another pipe to the stream.
+
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::BufMut;
+
+use super::{Runtime, SendFuture, SharedRequest, no_runtime, start};
+use crate::clock;
+use crate::service::arrival::Arrival;
+use crate::service::detached::DetachedCall;
+use crate::service::info::MethodInfo;
+use crate::service::streaming::handler::{ServerStream, StreamMaker, StreamMethod};
+use crate::service::streaming::pipe::{InPipe, InPump, OutPipe, OutPump, Reader};
+use crate::service::streaming::shared::{SharedIncoming, SharedOutgoing};
+use crate::service::task::CallTask;
+use crate::service::{Codec, Metadata, Response};
+use crate::status::Status;
+use crate::stream::StreamResult;
+
+/// The result of a handler: the response of a method that takes a stream and answers with one
+/// message.
+type StreamEnd = Result<Option<LastItem>, Status>;
+
+/// A response, encoded.
+struct LastItem {
+    metadata: Metadata,
+    message: Vec<u8>,
+}
+
+/// A streaming handler of any kind.
+type StreamHandler<Req, Resp> = dyn Fn(Arc<DetachedCall>, SharedIncoming<Req>, SharedOutgoing<Resp>) -> SendFuture<StreamEnd>
+    + Send
+    + Sync;
+
+/// Wraps a handler that answers one request with many messages.
+pub(in crate::service) fn server_streams<S, Req, Resp, C, D, F>(
+    service: Arc<S>,
+    handler: impl Fn(Arc<S>, SharedRequest<Req>, SharedOutgoing<Resp>) -> F + Send + Sync + 'static,
+) -> Arc<StreamMaker>
+where
+    S: Send + Sync + 'static,
+    Req: Send + 'static,
+    Resp: 'static,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+    F: Future<Output = Result<(), Status>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    streams::<Req, Resp, C, D>(move |call, mut incoming, out| {
+        let (service, handler) = (Arc::clone(&service), Arc::clone(&handler));
+        Box::pin(async move {
+            let request = incoming.next().await?;
+            let request =
+                request.ok_or_else(|| Status::invalid_argument("the request is missing"))?;
+            drop(incoming);
+            handler(service, SharedRequest::received(request, call), out).await.map(|()| None)
+        })
+    })
+}
+
+/// Wraps a handler that answers many requests with one message.
+pub(in crate::service) fn client_streams<S, Req, Resp, C, D, F>(
+    service: Arc<S>,
+    handler: impl Fn(Arc<S>, SharedRequest<SharedIncoming<Req>>) -> F + Send + Sync + 'static,
+) -> Arc<StreamMaker>
+where
+    S: Send + Sync + 'static,
+    Req: 'static,
+    Resp: 'static,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+    F: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    streams::<Req, Resp, C, D>(move |call, incoming, out| {
+        let (service, handler) = (Arc::clone(&service), Arc::clone(&handler));
+        Box::pin(async move {
+            let response = handler(service, SharedRequest::received(incoming, call)).await?;
+            let metadata = response.metadata().to_owned();
+            match response.into_message() {
+                Some(message) => Ok(Some(LastItem { metadata, message: out.encoded(&message)? })),
+                None => Err(Status::internal("the response to a stream cannot be deferred")),
+            }
+        })
+    })
+}
+
+/// Wraps a handler that reads and sends many messages.
+pub(in crate::service) fn bidi_streams<S, Req, Resp, C, D, F>(
+    service: Arc<S>,
+    handler: impl Fn(Arc<S>, SharedRequest<SharedIncoming<Req>>, SharedOutgoing<Resp>) -> F
+    + Send
+    + Sync
+    + 'static,
+) -> Arc<StreamMaker>
+where
+    S: Send + Sync + 'static,
+    Req: 'static,
+    Resp: 'static,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+    F: Future<Output = Result<(), Status>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    streams::<Req, Resp, C, D>(move |call, incoming, out| {
+        let (service, handler) = (Arc::clone(&service), Arc::clone(&handler));
+        Box::pin(async move {
+            handler(service, SharedRequest::received(incoming, call), out).await.map(|()| None)
+        })
+    })
+}
+
+fn streams<Req: 'static, Resp: 'static, C: Codec<Req>, D: Codec<Resp>>(
+    handler: impl Fn(
+        Arc<DetachedCall>,
+        SharedIncoming<Req>,
+        SharedOutgoing<Resp>,
+    ) -> SendFuture<StreamEnd>
+    + Send
+    + Sync
+    + 'static,
+) -> Arc<StreamMaker> {
+    let handler: Arc<StreamHandler<Req, Resp>> = Arc::new(handler);
+    Arc::new(move |method, runtime| {
+        Rc::new(RuntimeStreaming::<Req, Resp, C, D> {
+            method: Arc::clone(method),
+            runtime: runtime.cloned(),
+            handler: Arc::clone(&handler),
+            codecs: PhantomData,
+        }) as Rc<dyn StreamMethod>
+    })
+}
+
+struct RuntimeStreaming<Req, Resp, C, D> {
+    method: Arc<MethodInfo>,
+    runtime: Option<Arc<dyn Runtime>>,
+    handler: Arc<StreamHandler<Req, Resp>>,
+    codecs: PhantomData<fn(C) -> D>,
+}
+
+impl<Req, Resp, C, D> StreamMethod for RuntimeStreaming<Req, Resp, C, D>
+where
+    Req: 'static,
+    Resp: 'static,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+{
+    fn start(self: Rc<Self>, arrival: Arrival, stream: Rc<dyn ServerStream>) -> CallTask {
+        Box::pin(async move {
+            let end = match &self.runtime {
+                Some(runtime) => self.run(&**runtime, arrival, &stream).await,
+                None => Err(no_runtime(&self.method)),
+            };
+            stream.finish(end);
+        })
+    }
+}
+
+impl<Req, Resp, C, D> RuntimeStreaming<Req, Resp, C, D>
+where
+    Req: 'static,
+    Resp: 'static,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+{
+    async fn run(
+        &self,
+        runtime: &dyn Runtime,
+        arrival: Arrival,
+        stream: &Rc<dyn ServerStream>,
+    ) -> StreamResult {
+        let (batches, items) =
+            (Arc::new(InPipe::new(Reader::Handler)), Arc::new(OutPipe::default()));
+        let incoming = SharedIncoming::new::<C>(Arc::clone(&batches), self.method.max_request());
+        let out = SharedOutgoing::new::<D>(Arc::clone(&items), self.method.max_response());
+        let mut reads = pin!(InPump::new(&batches).run(Rc::clone(stream) as _));
+        let mut writes = pin!(OutPump::new(&items).run(Rc::clone(stream) as _));
+        let call = Arc::new(DetachedCall::arrived(&self.method, arrival, clock::now()));
+        let (handler, shared) = (Arc::clone(&self.handler), Arc::clone(&call));
+        let mut handled = pin!(start(runtime, call, move || handler(shared, incoming, out)));
+        let (mut is_reading, mut is_writing, mut end) = (true, true, None);
+        // Moves items until the handler has ended and all of its items are put.
+        let last = poll_fn(|cx| {
+            is_reading = is_reading && reads.as_mut().poll(cx).is_pending();
+            if end.is_none()
+                && let Poll::Ready(result) = handled.as_mut().poll(cx)
+            {
+                end = Some(result);
+                // The handler may have left its end of the stream to another task.
+                items.close();
+            }
+            if is_writing && let Poll::Ready(written) = writes.as_mut().poll(cx) {
+                if let Err(error) = written {
+                    return Poll::Ready(Err(error.into()));
+                }
+                is_writing = false;
+            }
+            match is_writing {
+                true => Poll::Pending,
+                false => end.take().map_or(Poll::Pending, Poll::Ready),
+            }
+        });
+        if let Some(LastItem { metadata, message }) = last.await? {
+            if !metadata.is_empty() {
+                stream.set_metadata(metadata.as_ref());
+            }
+            let mut put = |out: &mut &mut [u8]| out.put_slice(&message);
+            poll_fn(|cx| stream.poll_put(cx, message.len(), &mut put)).await?;
+        }
+        Ok(())
+    }
+}
