@@ -14,6 +14,7 @@ use crate::client::stream::pool::StreamLoad;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::sleep::Sleep;
 use crate::executor::tasks::TaskId;
+use crate::mutants::mutant;
 use crate::protocol::Cause;
 use crate::transport::Transport;
 
@@ -232,9 +233,11 @@ impl<T: Transport> SessionKeeper<T> {
                 if self.endpoint.scheduler().now() - opened < base {
                     failures += 1;
                 } else {
-                    failures = 0;
-                    trying = true;
-                    backend.trying.set(backend.trying.get() + 1);
+                    failures = if mutant!(FailuresKept) { failures } else { 0 };
+                    if !mutant!(NotTryingAgain) {
+                        trying = true;
+                        backend.trying.set(backend.trying.get() + 1);
+                    }
                 }
                 balancer.lost(&backend, cause);
             }

@@ -224,6 +224,11 @@ impl<R: Route> ServerTable<R> {
             }
             ControlEffect::Ends => {
                 self.remove(turn, index);
+                if let Some(acceptor) = self.accepting.acceptor()
+                    && mutant!(LostClientCounts)
+                {
+                    acceptor.session_began();
+                }
                 // If few sockets remain, all shares become equal, so a busy socket's may shrink.
                 self.announce_windows(turn);
             }
