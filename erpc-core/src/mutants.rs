@@ -334,7 +334,7 @@ mod chosen {
         /// A call backs off until after its deadline.
         BacksOffTooLong by Typed,
         /// A retry does not avoid the server of the attempt before.
-        AvoidForgotten by Test("typed", "channels::an_idempotent_call_is_retried_on_another_server"),
+        AvoidForgotten by Test("typed", "channels::a_retry_avoids_the_server_of_the_attempt_before"),
         /// A call of any method is repeated, even if it may have been executed.
         UnknownRetried by Typed,
         /// Retries of calls that a draining server refused are charged to the budget.
@@ -459,7 +459,7 @@ mod chosen {
         /// A datagram that the system has cut is taken for a whole one.
         CutTaken by Test(
             "lib",
-            "transport::udp::tests::datagrams_that_are_too_long_are_dropped_and_counted"
+            "transport::udp::tests::a_datagram_that_the_system_has_cut_is_dropped_whatever_its_length_is"
         ),
         /// A receiver sleeps although it has received packets that no burst has handed out.
         PendingForgotten by Test(
@@ -469,7 +469,7 @@ mod chosen {
         /// The ring of a closed port is never removed.
         ClosedRingKept by Test(
             "lib",
-            "transport::mem::tests::packets_of_a_closed_port_arrive_and_its_ring_is_removed"
+            "transport::mem::tests::the_ring_of_a_port_that_closes_later_is_removed"
         ),
         /// Packets to a port go to the ring of an earlier port of that number.
         OldRingUsed by Test(

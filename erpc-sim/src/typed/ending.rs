@@ -14,7 +14,7 @@ use super::world::World;
 /// A step of the wait for an end.
 const STEP: Duration = Duration::from_millis(20);
 /// How long sessions and handlers may take to end.
-const QUIET: Duration = Duration::from_secs(30);
+const QUIET: Duration = Duration::from_secs(3);
 /// Last calls of a channel, per server.
 const LAST_CALLS: usize = 3;
 
@@ -177,6 +177,7 @@ impl World {
                 let what = format!(
                     "is not empty at the end: {sessions} sessions, {kept} msgbufs of {bytes} bytes, {census:?}"
                 );
+                lock(&self.oracle).trace(|| format!("endpoint {index} {what}"));
                 lock(&self.oracle).violate(Some(format!("endpoint {index}")), what);
             }
         }

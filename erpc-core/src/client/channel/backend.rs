@@ -209,6 +209,8 @@ impl<T: Transport> SessionKeeper<T> {
             if let LinkPhase::Closed(cause) = phase {
                 failures += 1;
                 balancer.failed(&backend, cause);
+                // A channel that was dropped ends although sessions of it pause.
+                drop((balancer, backend));
             } else {
                 let opened = self.endpoint.scheduler().now();
                 backend.open.borrow_mut().push(Rc::clone(&link));
