@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::{Error, source};
 
-/// Characters at the end of an address that belong to the sentence, not to the address.
+/// Punctuation marks. At the end of a web address in a comment, they belong to the sentence around
+/// the address.
 const PUNCTUATION: [char; 8] = ['.', ',', ';', ':', '!', '?', '\'', '"'];
 
 /// Finishes a package's file: puts its items into `erpc::generated!`, which allows the lints that

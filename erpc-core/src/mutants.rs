@@ -98,9 +98,10 @@ mod chosen {
         PullRollbackKeepsCredits,
         /// A paced session that may not send yet is not woken when it may.
         DepartureForgotten,
-        /// A client accepts a response packet after a gap as the lost one before it.
+        /// A client does not notice a gap in a response: it takes the packet after the gap for the
+        /// lost one.
         ResponseGapTaken,
-        /// A retransmitted request is returned to the user while the queue still reads it.
+        /// A retransmitted request is returned to the user while the transmit queue still reads it.
         FlushForgotten,
         /// When a slot becomes free, no waiting call gets it.
         QueueForgotten,
@@ -110,11 +111,11 @@ mod chosen {
         StaleGenerationAtClient,
         /// A client accepts a late copy of a response as the response to the slot's next call.
         OldResponseTaken,
-        /// A request of one packet that was sent once is returned to the user while the queue still
-        /// reads it.
+        /// A request of one packet that was sent once is returned to the user while the transmit
+        /// queue still reads it.
         FlushForgottenPlain,
-        /// When a session ends, requests of pending calls are returned while the queue still reads
-        /// them.
+        /// When a session ends, requests of pending calls are returned to the user while the
+        /// transmit queue still reads them.
         FlushForgottenAtEnd,
         /// A client that has stopped sending counts as busy forever.
         IdleCountsAsBusy,
@@ -138,8 +139,8 @@ mod chosen {
         WrongSlot,
         /// Packets are sent without credits.
         CreditsIgnored,
-        /// A request packet is retransmitted, and its header rewritten, while the queue reads the
-        /// first copy.
+        /// A request packet is retransmitted, and its header rewritten, while the transmit queue
+        /// reads the first copy.
         ResendWithoutFlush,
         /// The timeout is not doubled, however often it expires.
         RtoNeverDoubled,
@@ -157,7 +158,8 @@ mod chosen {
         ExecutedTwice,
         /// A server does not check the generation of a packet's connection id.
         StaleGenerationAtServer,
-        /// A server accepts a request packet after a gap as the lost one before it.
+        /// A server does not notice a gap in a request: it takes the packet after the gap for the
+        /// lost one.
         OutOfOrderTaken,
         /// A server accepts a request of one packet whose size is wrong.
         SizeNotChecked,
@@ -175,8 +177,8 @@ mod chosen {
         PullOneTooFew,
         /// The first packet of a response ignores the client's eager limit.
         EagerIgnored,
-        /// Response packets are resent, and their headers rewritten, while the queue reads the
-        /// first copies.
+        /// Response packets are resent, and their headers rewritten, while the transmit queue reads
+        /// the first copies.
         ResponseAgainWithoutFlush,
         /// A session that ends remains in one of the server's tables.
         SessionLeak,
@@ -227,7 +229,7 @@ mod chosen {
         QuarantineForEver,
         /// The client does not tell the server that a call was cancelled.
         CancelNotSent,
-        /// A cancelled request is returned to the user while the queue still reads it.
+        /// A cancelled request is returned to the user while the transmit queue still reads it.
         FlushForgottenAtCancel,
         /// A server reports a cancel to the handler each time the client repeats it.
         CancelledTwice,
@@ -250,7 +252,7 @@ mod chosen {
         GoneUntold,
         /// Only the first packet of a response has the extended flag.
         ExtendedOnce,
-        /// A stream's batch is lost when the next one begins before a call has taken it.
+        /// A stream's full batch is lost if the next batch begins before a call takes the full one.
         StreamBatchLost,
         /// Batches of a stream are read in the order of arrival.
         StreamOrderIgnored,
@@ -260,9 +262,10 @@ mod chosen {
         StreamCloseUntold,
         /// The end of a stream at its server does not stop the handler.
         StreamStopUntold,
-        /// An answered pull remains in the queue, and is answered again.
+        /// An answered pull of a stream remains in the server's list of pulls, and is answered
+        /// again.
         StreamPullAnsweredTwice,
-        /// Pulls that wait when the last batch is sent are never answered.
+        /// Pulls that still wait when a stream's last batch is sent are never answered.
         StreamEndLeavesPulls,
         /// Calls held for a stream are lost when the stream opens.
         StreamHeldForgotten,

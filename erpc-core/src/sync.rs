@@ -106,9 +106,12 @@ mod model {
         /// loses their purpose: if two threads each store and then load the other's variable, at
         /// least one sees the other's store. Each access therefore also modifies one common
         /// variable, with release after a store and with acquire before a load. This restores
-        /// exactly that guarantee: each of the four accesses still has to be `SeqCst`. However, the
-        /// common variable also orders other accesses of the threads, so the test does not find a
-        /// race on memory that only `SeqCst` accesses publish.
+        /// exactly that guarantee: each of the four accesses still has to be `SeqCst`.
+        ///
+        /// However, the common variable gives more order than real `SeqCst` accesses do. In the
+        /// model, a thread that loads any variable sees all that other threads wrote before their
+        /// earlier stores to any other variable. So loom does not find a race on memory in code
+        /// that relies on this order.
         fn before_load(order: Ordering) {
             if order == Ordering::SeqCst {
                 TOTAL_ORDER.fetch_add(0, Ordering::Acquire);

@@ -13,8 +13,10 @@ use crate::proto::LocalLabClient;
 use erpc_test_tools::limit::millis;
 use erpc_test_tools::random::Random;
 
-/// Calls in flight: more than the 8 slots of each session, so that some wait.
+/// Number of unanswered calls, over all sessions. The sessions have 24 slots together, so some
+/// calls wait for a slot.
 const OUTSTANDING: usize = 40;
+/// Number of sessions, with 8 slots each.
 const SESSIONS: usize = 3;
 
 /// Upper bounds of the lengths of requests and responses, with weights: see

@@ -54,9 +54,10 @@ const ROUNDS: u64 = 1_000;
 /// if a core is busy with other work.
 pub(crate) const PING_PONG_TIME: Duration = Duration::from_millis(400);
 
-/// Round trip of a cache line between two cores, in nanoseconds: the mean of the best batch, of at
-/// most 100 within the time limit. `None` if the cores are the same, a thread cannot run on one of
-/// them, or the time limit passes before the first batch ends.
+/// Round trip of a cache line between two cores, in nanoseconds. Measures up to [`BATCHES`] batches
+/// of [`ROUNDS`] round trips each, for at most [`PING_PONG_TIME`], and returns the mean of the
+/// fastest batch. `None` if the cores are the same, if a thread cannot run on one of them, or if
+/// the time limit passes before the first batch ends.
 pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
     #[repr(align(128))]
     struct SharedLine(AtomicU64);

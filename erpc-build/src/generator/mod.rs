@@ -251,7 +251,8 @@ impl Scope<'_> {
         if elsewhere { self.deeper(&path, 0) } else { self.deeper(&path, depth) }
     }
 
-    /// Makes a path that is valid in the package's module valid in a module `depth` levels below.
+    /// Converts `path`, which is valid in the package's module, to a path for a module `depth`
+    /// levels below it.
     fn deeper(&self, path: &str, depth: usize) -> TokenStream {
         // The path can be absolute even if `types` has no extern path for it: settings made through
         // `Builder::prost` cannot be read here.

@@ -153,8 +153,9 @@ impl CallFlags {
     fn new(extended: bool, options: Option<&CallOptions>) -> Self {
         let extended = u8::from(extended) * Self::EXTENDED;
         let Some(options) = options else { return Self(extended) };
-        let is_final = options.policy().is_some_and(RetryPolicy::is_never);
-        Self(extended | u8::from(is_final) * Self::FINAL | u8::from(options.waits()) * Self::WAITS)
+        let is_final = u8::from(options.policy().is_some_and(RetryPolicy::is_never)) * Self::FINAL;
+        let waits = u8::from(options.waits()) * Self::WAITS;
+        Self(extended | is_final | waits)
     }
 
     /// Whether the request begins with an extension.

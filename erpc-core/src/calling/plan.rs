@@ -43,8 +43,8 @@ pub(crate) trait SessionSource<R> {
 pub(crate) enum NoSession {
     /// It is not known yet whether a server can be reached. Calls wait in the queue.
     Pending,
-    /// No server can be reached, for these reasons, or the endpoint has been shut down
-    /// ([`Cause::Shutdown`](crate::protocol::Cause::Shutdown)).
+    /// No server can be reached. [`NoServer`] has the reasons; the only reason is
+    /// [`Cause::Shutdown`](crate::protocol::Cause::Shutdown) if the endpoint has been shut down.
     Down(NoServer),
 }
 

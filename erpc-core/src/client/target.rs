@@ -187,7 +187,7 @@ mod tests {
         let name = || ("127.0.0.1:7".to_owned(), 1);
         assert_eq!(named("127.0.0.1:7"), name());
         assert_eq!(named(String::from("127.0.0.1:7")), name());
-        assert_eq!(named(&String::from("127.0.0.1:7")), name());
+        assert_eq!(named(String::from("127.0.0.1:7")), name());
         assert_eq!(named(("127.0.0.1", 7)), name());
         assert_eq!(named((String::from("127.0.0.1"), 7)), name());
         assert_eq!(named(address), name());

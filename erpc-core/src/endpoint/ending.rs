@@ -58,8 +58,9 @@ impl<T: Transport> EndpointParts<T> {
         // All timers fire now: a future that another executor of this thread polls must not sleep
         // forever.
         self.run_alarms(Instant::NEVER);
-        // A callback that answers every failure with another call has been called twice by now. It
-        // is dropped here, or it would keep the endpoint alive through its session.
+        // When a call fails, its callback may make another call, which fails as well. `end_all` has
+        // run the callbacks of such calls twice. The callbacks that remain are dropped without
+        // being run. Otherwise the sessions that they hold would keep the endpoint alive.
         self.calls().drop_callbacks();
         self.calls().wake_posted();
         1

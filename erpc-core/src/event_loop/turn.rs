@@ -57,7 +57,7 @@ pub struct LoopGaps {
 }
 
 impl Turns {
-    /// For a loop whose absence is a gap if it lasts longer than `gap`.
+    /// Measures a new loop. An absence longer than `gap` counts as a gap.
     pub(crate) fn new(gap: Duration) -> Self {
         Self { gap: gap.as_nanos() as u64, ..Self::default() }
     }

@@ -1,16 +1,18 @@
 //! The time up to which all arrived packets have been read.
 //!
-//! A missing response means something to a timer only if no response can lie unread in the receive
-//! queue. After an absence, a loop finds its timers due and its queue full, and a burst reads only
-//! a part of the queue. So timers use two times: the turn's time, for deadlines, and the time up to
-//! which everything that arrived has been read, for the silence of peers.
+//! A missing response proves nothing while it may lie unread in the receive queue. After an
+//! absence, a loop finds its timers due and its queue full, and a burst reads only a part of the
+//! queue. So timers use two times. For deadlines they use the time of the turn. For the silence of
+//! peers they use the time up to which everything that arrived has been read.
 //!
-//! The second time is that of the last turn whose burst emptied the queue. If bursts keep leaving
-//! packets, packets are counted: when as many have been read as the queue can hold, nothing remains
-//! of what was queued when the count began. So a flood delays retransmissions by at most two such
-//! counts, each of at most [`MOST`] packets. Retransmissions to a server that keeps answering do
-//! not wait for the count: the answer to a packet shows that all packets of this server that had
-//! arrived before that packet was sent have been read.
+//! This second time is that of the last turn whose burst emptied the queue. If no burst empties the
+//! queue, the loop counts packets: once it has read as many as the queue can hold, everything that
+//! was in the queue when the count began has been read. A count ends after [`MOST`] packets at the
+//! latest. So a flood delays retransmissions by at most two counts.
+//!
+//! Retransmissions to a server that answers do not wait for the count. When the client reads an
+//! answer, it has read everything in front of this answer in its queue. That includes all packets
+//! of this server that arrived before the client sent the answered packet.
 //!
 //! Only the endpoint's own queue is considered. Packets in a coalesced datagram that another
 //! endpoint of the group has read, but not yet passed on, count as read.

@@ -166,7 +166,8 @@ impl Scheduler {
         self.panic.set(Some(first));
     }
 
-    /// The first panic of a callback or an internal task since the last call.
+    /// Takes out the first panic of a callback or an internal task since this function was last
+    /// called.
     #[inline]
     pub(crate) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         self.panic.take()

@@ -231,8 +231,8 @@ impl EndpointConfig {
     }
 
     /// Maximum number of sessions that one host may open per second, 1 to 1,000,000. Default
-    /// 20,000, which take 7 % of a core. A burst may have 4,096. An `Open` beyond that is dropped,
-    /// and the client repeats it until its connect timeout.
+    /// 20,000, which take 7 % of a core. At once, a host may open up to 4,096. An `Open` beyond
+    /// these limits is dropped, and the client repeats it until its connect timeout.
     #[must_use]
     pub const fn opens_per_host(mut self, per_second: u32) -> Self {
         self.opens_per_host = per_second;

@@ -146,8 +146,9 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
         }
     }
 
-    /// No entry fires before this time; [`Instant::NEVER`] if none is armed. Exact for entries less
-    /// than 64 ticks away, otherwise a lower bound.
+    /// No entry fires before this time; [`Instant::NEVER`] if none is armed. Exact while all
+    /// entries are in level 0. Otherwise it may be only a lower bound: the time at which the wheel
+    /// moves entries of a higher level down.
     pub(super) fn next(&self) -> Instant {
         if self.armed == 0 {
             return Instant::NEVER;

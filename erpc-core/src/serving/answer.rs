@@ -20,8 +20,7 @@ pub(crate) fn answer<T: Transport>(
     }
 }
 
-/// The status when the endpoint's memory budget has no room for a stream's request or for a
-/// response.
+/// The status when there is no memory for a stream's request or for a response.
 #[cold]
 pub(crate) fn no_memory() -> Status {
     Status::resource_exhausted("the server has no memory for the call")

@@ -17,7 +17,7 @@ const SPARE_FLAGS: usize = 64;
 /// Default limit of the calls that run as tasks.
 const DEFAULT_TASK_LIMIT: usize = 65_536;
 
-/// The calls of an endpoint that run outside of its turn, by request.
+/// The requests that an endpoint's tasks, workers and responders will answer, by handle.
 pub(crate) struct RunningRequests {
     calls: RefCell<HashMap<RequestHandle, Running, BuildHasherDefault<HandleHasher>>>,
     /// Number of calls that run as tasks, and the limit of this number.

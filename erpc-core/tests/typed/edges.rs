@@ -1,4 +1,5 @@
-//! Edge cases: foreign wakers, nested shutdowns, pools without threads, buffers of other threads.
+//! Edge cases: foreign wakers, endpoints and worker pools that end while their own tasks, callbacks
+//! or handlers hold them, pools without threads, responses of worker threads.
 
 use std::cell::Cell;
 use std::future::Future;

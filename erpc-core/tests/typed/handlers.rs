@@ -1,5 +1,5 @@
-//! The input and the treatment of handlers in all modes: metadata, deadlines, cancellation,
-//! interceptors, views, limits.
+//! Tests handlers in all modes: the metadata, deadlines and views that they get, what happens when
+//! they panic or their call is cancelled, and the interceptors and size limits around them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

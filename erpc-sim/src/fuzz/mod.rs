@@ -45,16 +45,16 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("hostile_streams", hostile_streams),
 ];
 
-/// The largest message of the stateful targets, in bytes. It is larger than the first buffer of an
-/// incoming message, so that buffers grow. It is not larger than necessary, so that an execution is
-/// cheap.
+/// The largest message of `hostile_client` and `hostile_server`, in bytes. It is larger than the
+/// first buffer of an incoming message, so that buffers grow. It is not larger than necessary, so
+/// that an execution is cheap.
 const MAX_MESSAGE: usize = 40_000;
 
 /// Memory limit of the endpoint under test, in bytes. It is low, so that memory runs out.
 const MEMORY: usize = 256 << 10;
 
-/// Every message of the stateful targets is a prefix of this pattern, so that wrong reassembly is
-/// detected.
+/// In `hostile_client` and `hostile_server`, every message is a prefix of this pattern, unless the
+/// input changes packet bodies. So these targets detect wrong reassembly.
 static PATTERN: [u8; MAX_MESSAGE + 4_096] = {
     let mut bytes = [0; MAX_MESSAGE + 4_096];
     let mut at = 0;

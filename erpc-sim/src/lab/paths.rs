@@ -67,8 +67,8 @@ pub struct Paths {
 pub struct PathsReport {
     /// Goodput: bytes of messages that arrived in order, in Gb/s.
     pub gbps: f64,
-    /// The largest possible goodput in Gb/s: the limit of the server's cable or of its memory,
-    /// whichever is lower.
+    /// The largest possible goodput in Gb/s: the rate of the server's cable, or the rate that the
+    /// capacity of the server's receive queue permits, whichever is lower.
     pub achievable_gbps: f64,
     /// Jain's index of the clients' shares.
     pub jain: f64,

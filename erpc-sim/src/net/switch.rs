@@ -66,8 +66,8 @@ pub(super) struct Switch {
     /// An upper bound of the bytes in the buffer. Packets that have left are subtracted when their
     /// port is used; all are subtracted before a packet is dropped.
     used_bytes: u64,
-    /// Ports that may have packets in the buffer, ordered by the time at which the first packet
-    /// leaves, or by an earlier time.
+    /// Ports that may have packets in the buffer, each with a time. The first packet of the port
+    /// leaves at this time or later. The port with the earliest time comes first.
     leaving: Tournament,
 }
 

@@ -67,7 +67,7 @@ const LEAST_PAYLOAD: u64 = 1_024;
 /// of loops come on top.
 pub(super) const LATEST: u64 = 1_000_000;
 
-/// The response that a handler shall give, as the oracle tells it.
+/// What the oracle tells a handler about the response that the handler shall give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
     pub(crate) response_len: usize,
@@ -77,7 +77,8 @@ pub(crate) struct Asked {
 }
 
 impl Oracle {
-    /// A call is about to be made. Its number is the call's token.
+    /// Records a call that is about to be made. Returns the call's number, which the party also
+    /// uses as its token.
     pub(crate) fn begin(&mut self, session: u32, request_len: u32, response_len: u32) -> u32 {
         let phase = CallPhase::UnderWay;
         let (sent, executions, panicked) = (0, 0, false);

@@ -1,4 +1,5 @@
-//! Checks that the first timeout of a session follows from the RTT of its handshake.
+//! Checks that a client's first timeout at a server is not longer than the RTT of the session's
+//! handshake allows.
 
 use std::collections::BTreeMap;
 

@@ -18,13 +18,42 @@ const MOST_PULLED: u32 = 64;
 /// A client's session with a server: the client, the server, and the server's id of the session.
 type Session = (SimRoute, SimRoute, u64);
 
+/// Slots of a session. The remainder of a request number names its slot.
+const SLOTS: usize = 8;
+
+/// What a slot has sent for its current request.
+#[derive(Clone, Copy, Default)]
+struct SlotSent {
+    request: u32,
+    /// Number of packets of the request that were sent, and of the response that were asked for,
+    /// at least once.
+    packets: u32,
+    pulled: u32,
+}
+
+impl SlotSent {
+    /// Notes packets of `request`, up to number `end`, exclusive. Returns the first of them that
+    /// is no copy.
+    fn first_new(&mut self, request: u32, is_pull: bool, end: u32) -> u32 {
+        if self.request != request {
+            *self = Self { request, ..Self::default() };
+        }
+        let sent = if is_pull { &mut self.pulled } else { &mut self.packets };
+        let before = *sent;
+        *sent = before.max(end);
+        before
+    }
+}
+
 /// The packets that a session has sent since it was idle.
 #[derive(Default)]
 struct Flight {
     /// Time of the last sent packet, by the client's clock.
     last: Option<Instant>,
-    /// Packets that were sent or asked for since a pause: request number, packet number, and
-    /// whether the packet belongs to the response. `None` after an answer.
+    slots: [SlotSent; SLOTS],
+    /// Packets that were sent or asked for since a pause, without copies of packets of before the
+    /// pause: request number, packet number, and whether the packet belongs to the response. `None`
+    /// after an answer.
     unanswered: Option<BTreeSet<(u32, u32, bool)>>,
 }
 
@@ -55,9 +84,12 @@ impl Flights {
         if flight.last.replace(now).is_some_and(|last| now.nanos_since(last) > PAUSE) {
             flight.unanswered = Some(BTreeSet::new());
         }
-        let unanswered = flight.unanswered.as_mut()?;
         let is_pull = header.kind == Kind::RequestForResponse;
-        unanswered.extend((packet..packet.saturating_add(packets)).map(|at| (number, at, is_pull)));
+        let end = packet.saturating_add(packets);
+        let slot = flight.slots.get_mut(number as usize % SLOTS)?;
+        let first_new = slot.first_new(number, is_pull, end);
+        let unanswered = flight.unanswered.as_mut()?;
+        unanswered.extend((packet.max(first_new)..end).map(|at| (number, at, is_pull)));
         let count = unanswered.len();
         (count > usize::from(credits))
             .then(|| format!("has {count} packets in flight after a pause"))
@@ -115,10 +147,13 @@ mod tests {
             assert_eq!(sent(&mut flights, 0, Kind::Request, packet, 99), None, "no pause yet");
         }
         let after = PAUSE + 1;
-        assert_eq!(sent(&mut flights, after, Kind::Request, 0, 99), None);
-        assert_eq!(sent(&mut flights, after, Kind::Request, 1, 99), None);
-        assert_eq!(sent(&mut flights, after, Kind::Request, 1, 99), None, "a retransmission");
-        assert!(sent(&mut flights, after, Kind::Request, 2, 99).is_some());
+        for packet in 0..9 {
+            assert_eq!(sent(&mut flights, after, Kind::Request, packet, 99), None, "a copy");
+        }
+        assert_eq!(sent(&mut flights, after, Kind::Request, 9, 99), None);
+        assert_eq!(sent(&mut flights, after, Kind::Request, 10, 99), None);
+        assert_eq!(sent(&mut flights, after, Kind::Request, 10, 99), None, "a retransmission");
+        assert!(sent(&mut flights, after, Kind::Request, 11, 99).is_some());
     }
 
     #[test]

@@ -296,7 +296,9 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
 
     fn visit_item_use(&mut self, import: &'ast syn::ItemUse) {
         let is_reexport = !matches!(import.vis, Visibility::Inherited);
-        // The imports of a block do not see the names of that block.
+        // Resolves the imports of a block without the names of that block. Otherwise, in an import
+        // such as `use join::join`, the first `join` would be the import itself. Rust also allows
+        // an import from an item of the same block; such an import is not resolved.
         let block = self.blocks.pop();
         for import in imports_of(import) {
             let path = &import.path;

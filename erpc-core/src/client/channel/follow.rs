@@ -31,8 +31,9 @@ async fn resolve_again<T: Transport>(
     mut resolver: impl Resolver<T::Route>,
 ) {
     loop {
-        // The flag is cleared before the query, because the answer may be older than a failure
-        // during the query.
+        // Clear the flag before the query, not after it. A session may fail during the query and
+        // set the flag again. The resolver's answer may be from before this failure, so the
+        // resolver must then be asked again.
         stale.clear();
         let answer = caught(async {
             let found = resolver.resolve().await;

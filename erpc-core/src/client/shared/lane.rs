@@ -52,12 +52,15 @@ struct LaneQueue<T: Transport> {
     closed: bool,
 }
 
+/// Runs at a lane's endpoint, with its channel.
+pub(super) type ChannelJob<T> = Box<dyn FnOnce(&Channel<T>) + Send>;
+
 /// A request to a lane's endpoint.
 pub(super) enum Post<T: Transport> {
     Call(NewPost),
     Cancel(Arc<PostedCall>),
     /// Runs at the endpoint, with its channel. Dropped without running if the endpoint is gone.
-    Job(Box<dyn FnOnce(&Channel<T>) + Send>),
+    Job(ChannelJob<T>),
 }
 
 /// An encoded call that the endpoint has not started.

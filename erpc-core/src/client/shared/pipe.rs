@@ -171,11 +171,16 @@ impl InPump {
                 if !std::mem::replace(&mut known, true) {
                     lock(&self.pipe.state).metadata = source.metadata();
                 }
-                match batch {
-                    Ok(Some(batch)) => self.pipe.push(batch),
-                    Ok(None) => return Poll::Ready(self.pipe.end(Ok(()))),
-                    Err(error) => return Poll::Ready(self.pipe.end(Err(error))),
-                }
+                let end = match batch {
+                    Ok(Some(batch)) => {
+                        self.pipe.push(batch);
+                        continue;
+                    }
+                    Ok(None) => Ok(()),
+                    Err(error) => Err(error),
+                };
+                self.pipe.end(end);
+                return Poll::Ready(());
             }
         })
         .await;

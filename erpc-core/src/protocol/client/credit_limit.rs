@@ -20,8 +20,8 @@
 use crate::mutants::mutant;
 use crate::time::Instant;
 
-/// A session with nothing in flight starts again from its initial credits if its last round ended
-/// at least this many timeouts ago.
+/// A session starts again from its initial credits if its last round ended at least this many
+/// timeouts ago. Packets may be in flight then: for example, the request of a slow method.
 const PAUSE_TIMEOUTS: u64 = 2;
 /// The base round trip of a session that has no sample, in ns.
 const UNKNOWN: u64 = u64::MAX;
@@ -39,8 +39,8 @@ pub(super) struct CreditLimit {
     round: Round,
     /// The shortest round trip seen, in nanoseconds.
     base: u64,
-    /// If the session has nothing in flight at this time or later, its limit falls back to `least`.
-    /// Each end of a round sets the time anew.
+    /// If the session sends a packet at this time or later, its limit falls back to `least`. Each
+    /// end of a round sets the time anew.
     expires: Instant,
 }
 
@@ -93,8 +93,8 @@ impl CreditLimit {
         self.base = self.base.min(nanos.max(1));
     }
 
-    /// A session with nothing in flight starts to send a request or to pull a response. Returns
-    /// whether the limit has changed.
+    /// A session starts to send a request or to pull a response. Returns whether the limit has
+    /// changed.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         let is_new = now >= self.expires && self.limit != self.least && !mutant!(CreditsKeptIdle);
         if is_new {

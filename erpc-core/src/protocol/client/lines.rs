@@ -359,7 +359,8 @@ impl<R: Route> Lines<R> {
         self.change_times(peer, |times| times.record(now, told, floor));
     }
 
-    /// How much longer a call of this method, last sent at `sent_at`, waits for its answer.
+    /// The extra time, beyond its timeout, that a call of this method waits for its answer. The
+    /// call was last sent at `sent_at`.
     pub(super) fn method_wait(
         &self,
         key: PeerIndex,

@@ -25,8 +25,8 @@ use crate::mutants::mutant;
 use crate::protocol::rtt::MAX_RTO;
 use crate::time::Instant;
 
-/// Cap of the methods of one server with recorded times. If more are slow at the same time, the
-/// quickest of them is forgotten, and its calls are probed.
+/// The client records times of at most this many methods of one server. If more methods are slow at
+/// the same time, it forgets the times of the quickest one, and probes the calls of that method.
 const METHODS: usize = 16;
 
 /// Cap of the handler's time that a timeout includes, in floors of the timeout, if the server
@@ -124,7 +124,7 @@ impl Asking {
     }
 }
 
-/// How much longer a call waits for its answer than its timeout.
+/// The extra time, beyond its timeout, that a call waits for its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     /// Extra wait, in ns; 0 for a quick method.
@@ -193,7 +193,8 @@ impl MethodTimes {
         self.len == 0
     }
 
-    /// How much longer a call of this method waits. `is_passed`: a later call was answered.
+    /// The extra time, beyond its timeout, that a call of this method waits for its answer.
+    /// `is_passed`: a later call was answered.
     pub(super) fn get(&self, now: Instant, method: u32, is_passed: bool) -> Wait {
         let times = self.times[..self.len].iter().find(|time| time.method == method);
         times.map_or(Wait::NONE, |time| Wait {
@@ -268,8 +269,10 @@ impl MethodTimes {
         }
     }
 
-    /// An entry for another method. If none is free, the entry of the quickest method, preferably
-    /// of a method that the client does not ask about now.
+    /// Selects the entry for a new method: a free one if there is one. Otherwise the caller
+    /// overwrites the selected entry. It is the entry of the quickest method that the client does
+    /// not ask about now. If the client asks about all methods, it is the entry of the quickest of
+    /// all.
     fn place(&mut self, now: Instant) -> usize {
         if self.len < METHODS {
             self.len += 1;

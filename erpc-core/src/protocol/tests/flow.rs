@@ -1,12 +1,16 @@
 //! Limits of packets in flight: credits of a session, the server's window, room for replies.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::pair::{
-    CLIENT, Pair, SERVER, STRANGER, Side, connected, control, header, kinds, pattern,
+    CLIENT, Pair, SERVER, STRANGER, Side, connected, control, header, kinds, ms, pattern,
 };
 use super::times;
-use crate::protocol::{DropReason, EndpointConfig, RejectReason};
+use crate::protocol::{CongestionControl, DropReason, EndpointConfig, RejectReason};
+use crate::time::Instant;
 use crate::transport::{ChargeModel, MIN_DATAGRAM};
 use crate::wire::control::Control;
 use crate::wire::{Kind, ReplyInfo};
@@ -177,6 +181,45 @@ fn a_window_that_grows_without_an_acknowledgement_is_used_with_the_next_reply() 
     let grown = pair.credit_return(0, 1).aux(ReplyInfo::new(0, 6 * 1_024).to_u32()).bytes();
     pair.at_client(SERVER, &grown);
     assert_eq!(pair.take_to_server().len(), 5);
+}
+
+#[test]
+fn after_a_pause_a_session_has_its_initial_credits_even_if_a_call_is_unanswered() {
+    let config =
+        EndpointConfig::new().credits(4).max_credits(64).congestion(CongestionControl::None);
+    let (mut pair, session) = Pair::new(1_472, config).far().and_connected();
+    pair.echo = false;
+    let message = pair.message(400);
+    pair.call(session, 1, &message);
+    // A path of 1 ms. The server acknowledges the packets but does not answer the call, so the last
+    // packet keeps its credit.
+    let (mut wire, mut most) = (VecDeque::new(), 0);
+    while pair.asked.is_empty() {
+        wire.push_back(pair.take_to_server());
+        most = most.max(wire.iter().map(Vec::len).sum());
+        if wire.len() > 10 {
+            let arrived = wire.pop_front().unwrap_or_default();
+            arrived.iter().for_each(|packet| pair.at_server(CLIENT, packet));
+            for packet in pair.take_to_client() {
+                pair.at_client(SERVER, &packet);
+            }
+        }
+        pair.pass(Duration::from_micros(100));
+        assert!(pair.now < Instant::from_nanos(5_000_000_000), "the request never arrives");
+    }
+    assert!(most > 16, "the credits grow, {most} packets were in flight");
+    pair.take_to_server();
+    pair.now = pair.now + ms(260);
+    pair.call(session, 2, &message);
+    let mut sent = BTreeSet::new();
+    for _ in 0..20 {
+        let packets = pair.take_to_server();
+        let headers = packets.iter().map(|packet| header(packet));
+        let of_second = headers.filter(|at| at.kind == Kind::Request && at.request.to_u32() == 1);
+        sent.extend(of_second.map(|header| header.packet.get()));
+        pair.pass(Duration::from_micros(100));
+    }
+    assert_eq!(sent.len(), 3, "the first call holds one of the four credits: {sent:?}");
 }
 
 #[test]

@@ -225,7 +225,7 @@ impl<M> Outgoing<M> {
     }
 
     /// Like [`Outgoing::send`], for hand-written futures: has sent the message when it returns
-    /// ready.
+    /// `Ready(Ok(()))`.
     ///
     /// # Errors
     /// Those of [`Outgoing::send`].

@@ -86,7 +86,7 @@ impl MemRx {
         }
     }
 
-    /// Adds new rings and removes finished ones. No packet may be lent.
+    /// Adds new rings and removes finished ones. Called only while no packet is lent.
     #[cold]
     fn look_through_rings(&mut self) {
         // Read before the rings, so that a concurrent change is seen the next time.

@@ -71,7 +71,7 @@ struct Means {
     calls: u64,
     /// Calls made and answers given in this turn.
     handed_over: u32,
-    /// Calls that ended early: those certainly sent, and those perhaps sent.
+    /// See [`Party::streams_ended_early`].
     ended_early: (u64, u64),
 }
 
@@ -193,8 +193,8 @@ impl Party {
         self.streams.means.pool.stats()
     }
 
-    /// Calls of streams that ended early: those that were certainly in flight, and those that
-    /// perhaps were.
+    /// How many calls of streams ended before their answers arrived, because of a deadline or lack
+    /// of memory: the calls that were certainly sent, and the calls that were perhaps sent.
     pub(crate) fn streams_ended_early(&self) -> (u64, u64) {
         self.streams.means.ended_early
     }

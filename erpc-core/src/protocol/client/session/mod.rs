@@ -302,14 +302,13 @@ impl<R: Route> OpenSession<R> {
     }
 
     /// Packets are about to be sent. After a pause the session falls back to its initial credits,
-    /// and congestion control starts again. Calls that wait for a credit need no wake-up here: with
-    /// nothing in flight, they are resumed now or at the end of the burst.
+    /// and, if nothing is in flight, congestion control starts again. Calls that wait for a credit
+    /// need no wake-up here: with nothing in flight, they are resumed now or at the end of the
+    /// burst, and otherwise the limit does not rise.
     #[inline]
     fn begin_to_send<X>(&mut self, turn: &Turn<'_, X>) {
-        if self.credits.taken() > 0 {
-            return;
-        }
-        let is_limited = self.pacer.on_begin(turn.now, turn.endpoint.config.bypasses);
+        let is_idle = self.credits.taken() == 0;
+        let is_limited = is_idle && self.pacer.on_begin(turn.now, turn.endpoint.config.bypasses);
         if self.credit_limit.begin(turn.now) | is_limited {
             self.set_credits();
             self.limit_pace(turn);

@@ -80,7 +80,7 @@ impl<R: Route> OpenSession<R> {
         // The call may have waited in a line for so long that the session falls back to its initial
         // credits. Congestion control does not start again here, because a slow session has nothing
         // in flight between two departures either.
-        if self.credits.taken() == 0 && self.credit_limit.begin(turn.now) {
+        if self.credit_limit.begin(turn.now) {
             self.set_credits();
             self.limit_pace(turn);
         }
@@ -177,7 +177,8 @@ impl<R: Route> OpenSession<R> {
         ShortPacket::new(&Header { connection, kind, packet, request, aux, size, flags }, &[])
     }
 
-    /// Asks again for the next response packet. The packet uses the reservation of the first copy.
+    /// Asks again for the next response packet. The repeated request for response uses the
+    /// reservation of the first one.
     pub(super) fn ask_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

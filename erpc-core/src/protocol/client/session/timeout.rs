@@ -190,11 +190,17 @@ impl<R: Route> OpenSession<R> {
         lines.record_method(self.peer, now, told, self.rtt.floor());
     }
 
-    /// The first packet of a call was answered; such an answer carries no stamp. If the request has
-    /// only this packet and the client sent it once, the answer confirms all that was sent before
-    /// it. After a timeout, the answer may be to the first copy, which the server may have had the
-    /// whole time. Otherwise the answer shows nothing: the client does not know when it sent the
-    /// answered packet.
+    /// An answer without a stamp has arrived: the first packet of a response, an announcement, or
+    /// the credit return for packet 0 of a request. If the server has not accepted the call, there
+    /// are three cases:
+    ///
+    /// * The call had a timeout since its last progress: the server may have answered the packet
+    ///   that was sent after the timeout, or an earlier copy, which it may have had the whole time.
+    ///   [`Probing::on_ambiguous_answer`] decides.
+    /// * The request has one packet, which the client sent once: the server has read all packets
+    ///   that the client sent before it.
+    /// * Otherwise the answer shows nothing, because the client does not know when it sent the
+    ///   answered packet.
     pub(super) fn first_packet_answered<X>(
         &self,
         turn: &Turn<'_, X>,

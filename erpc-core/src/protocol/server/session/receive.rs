@@ -262,7 +262,7 @@ impl<R: Route> ServerSession<R> {
         Ok(Event::None)
     }
 
-    /// The client confirms the responses that it has received: their buffers are freed.
+    /// The client confirms the responses that it has received: their slots become idle.
     fn on_done<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
