@@ -405,7 +405,10 @@ mod chosen {
         /// A worker starts a call that was cancelled in the queue.
         CancelledJobStarts by Typed,
         /// A worker starts a call after its deadline.
-        LateJobStarts by Typed,
+        LateJobStarts by Test(
+            "typed",
+            "served::a_call_that_waits_too_long_for_a_worker_does_not_start"
+        ),
         /// A client that is gone without a word counts in its member of the listening group.
         LostClientCounts by Test(
             "lib",

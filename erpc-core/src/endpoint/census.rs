@@ -15,6 +15,8 @@ pub struct Census {
     pub tasks: usize,
     /// Timers of tasks and calls.
     pub timers: usize,
+    /// Timers of calls: at most one per call.
+    pub call_timers: usize,
     /// Requests that a task, a worker or a responder has not answered.
     pub requests: usize,
     /// Requests that run as tasks, as the limit of tasks counts them.
@@ -27,11 +29,13 @@ impl Census {
     pub fn of<T: Transport>(endpoint: &Endpoint<T>) -> Self {
         let parts = endpoint.parts();
         let (requests, counted_tasks) = parts.requests().numbers();
+        let (timers, call_timers) = parts.scheduler().timers().numbers();
         Self {
             calls: parts.calls().table().len(),
             links: parts.calls().open_links(),
             tasks: parts.scheduler().executor().tasks(),
-            timers: parts.scheduler().timers().len(),
+            timers,
+            call_timers,
             requests,
             counted_tasks,
         }

@@ -47,9 +47,10 @@ impl Timers {
         self.heap.first().map_or(Instant::NEVER, |armed| armed.deadline)
     }
 
-    /// Number of timers that were not removed.
-    pub(crate) fn len(&self) -> usize {
-        self.timers.len()
+    /// Numbers of all timers that were not removed, and of those of calls.
+    pub(crate) fn numbers(&self) -> (usize, usize) {
+        let is_call = |timer: &Timer| matches!(timer, Timer::Armed { alarm: Alarm::Call(_), .. });
+        (self.timers.len(), self.timers.iter().filter(|(_, timer)| is_call(timer)).count())
     }
 
     /// Arms a timer and returns its key.

@@ -87,6 +87,14 @@ impl ChannelPlan {
         }
     }
 
+    /// Whether the policy applies to a call of a method that is idempotent or not.
+    pub(super) fn covers(&self, idempotent: bool) -> bool {
+        match self.retries {
+            RetryPlan::Policy { unexecuted, .. } => idempotent || unexecuted,
+            RetryPlan::Default | RetryPlan::Never => false,
+        }
+    }
+
     /// The most attempts of a call that may have been executed.
     pub(super) fn attempts(&self, idempotent: bool) -> u32 {
         match self.retries {
@@ -178,7 +186,8 @@ impl Plan {
             (0..clients).flat_map(|client| draw_channels(&mut random, client, weather)).collect();
         let events = draw_events(&mut source.fork(2), weather, servers, clients, span);
         let mut random = source.fork(3);
-        let calls = draw_calls(&mut random, channels.len(), span, tight);
+        let times: Vec<_> = events.iter().map(|(at, _)| *at).collect();
+        let calls = draw_calls(&mut random, channels.len(), (span, &times), tight);
         let mut random = source.fork(4);
         let is_wild = weather == Weather::Wild;
         Self {
@@ -240,22 +249,31 @@ fn draw_retries(random: &mut Random) -> RetryPlan {
             attempts: random.within(2, 6) as u32,
             backoff: Duration::from_micros(*random.pick(&[100, 1_000, 20_000, 100_000])),
             unexecuted: random.percent(40),
-            ratio: *random.pick(&[0.0, 0.1, 0.5]),
+            ratio: *random.pick(&[0.0, 0.2, 0.5, 0.5]),
             per_second: *random.pick(&[0, 0, 1, 100]),
         },
     }
 }
 
-fn draw_calls(random: &mut Random, channels: usize, span: u64, tight: bool) -> Vec<CallPlan> {
+fn draw_calls(
+    random: &mut Random,
+    channels: usize,
+    (span, events): (u64, &[Instant]),
+    tight: bool,
+) -> Vec<CallPlan> {
     let count = random.within(20, 300);
     // A storm: the handlers refuse most calls. It shows whether the retries keep to their budgets.
     let refused = if random.percent(30) { 90 } else { random.below(20) as u32 };
+    // Calls come in bursts, some of which begin with an event.
+    let new_burst = *random.pick(&[5, 30]);
     let mut at = START.plus_nanos(MS);
     let mut calls = Vec::new();
     for _ in 0..count {
-        // Calls come in bursts.
-        if random.percent(30) {
-            at = START.plus_nanos(random.below(span));
+        if random.percent(new_burst) {
+            at = match random.percent(40) && !events.is_empty() {
+                true => *random.pick(events),
+                false => START.plus_nanos(random.below(span)),
+            };
         }
         let bits = random.within(0, 21);
         at = at.plus_nanos(random.below(1 << bits));
@@ -323,7 +341,7 @@ fn draw_events(
             let mut at = random.within(200, 500) * MS;
             let mut server = 0;
             while at < span {
-                let within = random.within(5, 200) * MS;
+                let within = (1 + random.below_one_of(&[(2, 5), (1, 200)])) * MS;
                 let pause = random.below(100) * MS;
                 let [within, pause] = [within, pause].map(Duration::from_nanos);
                 add(at, PlannedEvent::Drain(server, within, pause));

@@ -19,6 +19,8 @@ pub(super) struct Reach {
     /// When the outage began, which has not ended; `None` while a session is open.
     outage: Option<Instant>,
     open: Option<Instant>,
+    /// Since when the server cannot be reached; `None` while it can.
+    gone: Option<Instant>,
 }
 
 impl Reach {
@@ -42,8 +44,10 @@ impl Reach {
         if !is_reachable {
             self.reachable = None;
             self.outage.get_or_insert(now);
+            self.gone.get_or_insert(now);
             return Ok(());
         }
+        self.gone = None;
         let since = *self.reachable.get_or_insert(now);
         match self.open {
             Some(open) if now - open >= base + STABLE => self.outage = None,
@@ -62,6 +66,11 @@ impl Reach {
             }
         }
         Ok(())
+    }
+
+    /// Since when the server cannot be reached, if it cannot.
+    pub(super) fn gone_since(&self) -> Option<Instant> {
+        self.gone
     }
 
     /// The channel does not know the server.

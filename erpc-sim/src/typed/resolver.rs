@@ -61,8 +61,10 @@ impl Resolver<SimRoute> for SimResolver {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Queries {
     pub(super) count: u64,
+    /// When the last query began.
+    pub(super) begun: Instant,
     /// When the last query ended; `None` before that and while a query runs.
     pub(super) ended: Option<Instant>,
-    /// Whether the resolver has told servers.
-    pub(super) is_known: bool,
+    /// When the resolver first told servers.
+    pub(super) known: Option<Instant>,
 }

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use erpc_core::calling::CallOptions;
-use erpc_core::client::{Call, Channel};
-use erpc_core::endpoint::check_invariants;
+use erpc_core::client::{BackendStats, Call, Channel};
+use erpc_core::endpoint::{Census, check_invariants};
 use erpc_core::protocol::CallError;
 use erpc_core::serving::TakenJob;
 use erpc_core::time::Instant;
 use erpc_core::transport::{NetworkError, Undelivered};
 
-use super::node::Node;
+use super::node::{CONNECT, LIVENESS, Node};
 use super::oracle::{Oracle, Outcomes, Shared, lock};
 use super::plan::{CallPlan, Plan, PlannedEvent, START, Style, Weather};
 use super::reach::Reach;
@@ -32,6 +32,11 @@ const TURN_NANOS: u64 = 2_000;
 const LOOK_NANOS: u64 = 10_000_000;
 /// One turn in this many is followed by a check of the endpoint's invariants.
 const CHECKED_ONE_IN: u64 = 8;
+
+/// How much later than computed a channel may ask its resolver.
+const SLACK: Duration = Duration::from_millis(20);
+
+type Backend = BackendStats<SimRoute>;
 
 /// An event of the world.
 pub(super) enum Event {
@@ -456,44 +461,72 @@ impl World {
         }
     }
 
-    /// Looks at the servers of each channel.
+    /// Looks at the channels and the clients.
     fn look(&mut self) {
         for index in 0..self.channels.len() {
-            let Some(channel) = &self.channels[index] else { continue };
-            let (plan, now) = (&self.plan.channels[index], self.driver.now());
-            let backends = channel.backends();
-            let mut oracle = lock(&self.oracle);
-            let queries = oracle.queries[index];
-            if queries.is_known && queries.ended.is_some() && backends.is_empty() {
-                oracle.violate(Some(format!("channel {index}")), "has lost all servers".into());
-            }
-            let slack = Duration::from_millis(20);
-            if let (Some(ended), Some(good_for)) = (queries.ended, plan.good_for)
-                && now > ended + good_for.max(plan.resolve_pause) + slack
-            {
-                let what = "does not ask again although the answer has expired";
-                oracle.violate(Some(format!("channel {index}")), what.into());
-            }
-            if self.plan.loss > 0 {
+            let Some(backends) = self.channels[index].as_ref().map(Channel::backends) else {
                 continue;
-            }
-            let client = self.client(index);
-            for (server, node) in self.nodes[..self.plan.servers.len()].iter().enumerate() {
-                let reach = &mut self.reach[index][server];
-                let Some(known) = backends.iter().find(|backend| backend.peer == node.route) else {
-                    reach.forget();
-                    continue;
-                };
-                let is_reachable = node.endpoint.is_some()
-                    && node.drain.is_none()
-                    && !self.parted.contains(&(server, client));
-                let times = (plan.base, plan.cap);
-                if let Err(time) = reach.look(now, is_reachable, known.sessions > 0, times) {
-                    let what = format!("does not use server {server}, reachable for {time:?}");
-                    oracle.violate(Some(format!("channel {index}")), what);
-                }
+            };
+            let found =
+                self.check_queries(index, &backends).and(self.check_reach(index, &backends));
+            if let Err(what) = found {
+                lock(&self.oracle).violate(Some(format!("channel {index}")), what);
             }
         }
+        for index in self.plan.servers.len()..self.nodes.len() {
+            let Some(endpoint) = &self.nodes[index].endpoint else { continue };
+            let census = Census::of(endpoint);
+            if census.call_timers > census.calls {
+                let what = format!("has more timers than calls: {census:?}");
+                lock(&self.oracle).violate(Some(format!("endpoint {index}")), what);
+            }
+        }
+    }
+
+    /// The channel asks its resolver when it has to, and keeps its servers.
+    fn check_queries(&self, index: usize, backends: &[Backend]) -> Result<(), String> {
+        let (plan, now) = (&self.plan.channels[index], self.driver.now());
+        let queries = lock(&self.oracle).queries[index];
+        let Some(ended) = queries.ended else { return Ok(()) };
+        if queries.known.is_some() && backends.is_empty() {
+            return Err("has lost all servers".into());
+        }
+        if let Some(good_for) = plan.good_for
+            && now > ended + good_for.max(plan.resolve_pause) + SLACK
+        {
+            return Err("does not ask again although the answer has expired".into());
+        }
+        let gone = self.reach[index].iter().filter_map(Reach::gone_since);
+        let unnoticed = 2 * LIVENESS + CONNECT + plan.resolve_pause + plan.latency + SLACK;
+        match gone.min() {
+            Some(gone) if queries.begun < gone && now > gone + unnoticed => {
+                Err("does not ask its resolver although a server is gone".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The channel uses the servers that it can reach.
+    fn check_reach(&mut self, index: usize, backends: &[Backend]) -> Result<(), String> {
+        // Losses make the time of an attempt unknown.
+        if self.plan.loss > 0 {
+            return Ok(());
+        }
+        let (client, plan) = (self.client(index), &self.plan.channels[index]);
+        for (server, node) in self.nodes[..self.plan.servers.len()].iter().enumerate() {
+            let reach = &mut self.reach[index][server];
+            let Some(known) = backends.iter().find(|backend| backend.peer == node.route) else {
+                reach.forget();
+                continue;
+            };
+            let is_reachable = node.endpoint.is_some()
+                && node.drain.is_none()
+                && !self.parted.contains(&(server, client));
+            let times = (plan.base, plan.cap);
+            let used = reach.look(self.driver.now(), is_reachable, known.sessions > 0, times);
+            used.map_err(|time| format!("does not use server {server}, reachable for {time:?}"))?;
+        }
+        Ok(())
     }
 
     pub(super) fn report(&self) -> Report {
