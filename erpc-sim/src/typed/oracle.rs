@@ -81,6 +81,8 @@ pub(super) struct Oracle {
     calls: Vec<Option<Call>>,
     /// Number of calls of each channel that have not ended.
     outstanding: Vec<usize>,
+    /// When each channel last had more calls than may wait for a session.
+    crowded: Vec<Option<Instant>>,
     pub(super) queries: Vec<Queries>,
     pub(super) violation: Option<Violation>,
     pub(super) outcomes: Outcomes,
@@ -100,6 +102,7 @@ impl Oracle {
             weather,
             tight,
             outstanding: vec![0; channels.len()],
+            crowded: vec![None; channels.len()],
             queries: vec![Queries::default(); channels.len()],
             channels: channels.to_vec(),
             now: START,
@@ -151,6 +154,19 @@ impl Oracle {
         }));
         self.outstanding[channel] += 1;
         self.calls.len() - 1
+    }
+
+    /// Whether a channel has more calls than may wait for a session.
+    fn is_crowded(&self, channel: usize) -> bool {
+        self.outstanding[channel] > self.channels[channel].queue_limit
+    }
+
+    /// A call of the channel is over.
+    fn leaves(&mut self, channel: usize) {
+        if self.is_crowded(channel) {
+            self.crowded[channel] = Some(self.now);
+        }
+        self.outstanding[channel] -= 1;
     }
 
     /// Number of calls that have not ended.
@@ -241,7 +257,7 @@ impl Oracle {
         self.trace(|| format!("call {number} is cancelled"));
         call.ended = Ended::Cancelled(self.now);
         self.outcomes.cancelled += 1;
-        self.outstanding[call.channel] -= 1;
+        self.leaves(call.channel);
         self.calls[number] = Some(call);
     }
 
@@ -269,7 +285,7 @@ impl Oracle {
             self.violate(place, "ends after its deadline".into());
         }
         call.ended = Ended::Done(self.now);
-        self.outstanding[call.channel] -= 1;
+        self.leaves(call.channel);
         self.mix(number as u64 ^ u64::from(outcome.is_ok()) << 32);
         self.count(&outcome);
         self.calls[number] = Some(call);
@@ -331,7 +347,10 @@ impl Oracle {
                 Err("was not cancelled, but its error says so")
             }
             Rejected(RejectReason::QueueFull) => {
-                match self.outstanding[call.channel] > self.channels[call.channel].queue_limit {
+                // The user learns of it some turns later.
+                let was_crowded =
+                    self.crowded[call.channel].is_some_and(|at| self.now <= at + LATE);
+                match was_crowded || self.is_crowded(call.channel) {
                     true => Ok(()),
                     false => Err("finds the queue full although few calls wait"),
                 }

@@ -206,7 +206,7 @@ impl Plan {
 }
 
 fn draw_server(random: &mut Random, tight: bool) -> ServerPlan {
-    let workers = random.within(1, 3) as usize;
+    let workers = *random.pick(&[1, 1, 3]);
     match tight {
         true => ServerPlan {
             workers,
@@ -228,7 +228,7 @@ fn draw_channels(random: &mut Random, client: usize, weather: Weather) -> Vec<Ch
             balance: *random.pick(&balances),
             sessions: random.within(1, 3) as usize,
             base,
-            cap: base * *random.pick(&[4, 20, 100]),
+            cap: base * *random.pick(&[4, 100, 100]),
             resolve_pause: Duration::from_millis(*random.pick(&[10, 50, 300])),
             queue_limit: *random.pick(&[2, 8, 1_024, 1_024]),
             good_for: random.percent(40).then(|| Duration::from_millis(random.within(20, 400))),
@@ -264,20 +264,27 @@ fn draw_calls(
     let count = random.within(20, 300);
     // A storm: the handlers refuse most calls. It shows whether the retries keep to their budgets.
     let refused = if random.percent(30) { 90 } else { random.below(20) as u32 };
-    // Calls come in bursts, some of which begin with an event.
+    // Calls come in bursts, some of which begin with an event or shortly before.
     let new_burst = *random.pick(&[5, 30]);
+    let kinds = [Kind::Now, Kind::Task, Kind::Worker, Kind::Deferred];
+    let favourite = *random.pick(&kinds);
     let mut at = START.plus_nanos(MS);
     let mut calls = Vec::new();
     for _ in 0..count {
         if random.percent(new_burst) {
             at = match random.percent(40) && !events.is_empty() {
-                true => *random.pick(events),
+                true => {
+                    let early = random.below_one_of(&[(1, 1), (1, 5 * MS)]);
+                    let event = random.pick(events).as_nanos() - early;
+                    Instant::from_nanos(event.max(START.as_nanos()))
+                }
                 false => START.plus_nanos(random.below(span)),
             };
         }
         let bits = random.within(0, 21);
         at = at.plus_nanos(random.below(1 << bits));
-        calls.push(draw_call(random, at, channels, refused, tight));
+        let kind = if random.percent(50) { favourite } else { *random.pick(&kinds) };
+        calls.push(CallPlan { kind, ..draw_call(random, at, channels, refused, tight) });
     }
     calls
 }
@@ -289,7 +296,6 @@ fn draw_call(
     refused: u32,
     tight: bool,
 ) -> CallPlan {
-    let kind = *random.pick(&[Kind::Now, Kind::Task, Kind::Worker, Kind::Deferred]);
     let longest = if tight { 20 * MS } else { 60 * MS };
     let work =
         Duration::from_nanos(random.below_one_of(&[(3, 100_000), (2, 5 * MS), (1, longest)]));
@@ -301,7 +307,7 @@ fn draw_call(
     CallPlan {
         at,
         channel: random.below(channels as u64) as usize,
-        kind,
+        kind: Kind::Now,
         idempotent: random.percent(50),
         work,
         refusals: if is_refused { *random.pick(&[1, 2, 99]) } else { 0 },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use erpc_core::time::Instant;
 
-use super::node::{CONNECT, LIVENESS};
+use super::node::CONNECT;
 
 /// A session that was open for this long, besides the base of the backoff, has ended the outage.
 const STABLE: Duration = Duration::from_millis(20);
@@ -40,6 +40,7 @@ impl Reach {
         is_open: bool,
         (base, cap): (Duration, Duration),
     ) -> Result<(), Duration> {
+        let was_open = self.open.is_some();
         self.open = is_open.then(|| self.open.unwrap_or(now));
         if !is_reachable {
             self.reachable = None;
@@ -53,14 +54,12 @@ impl Reach {
             Some(open) if now - open >= base + STABLE => self.outage = None,
             Some(_) => {}
             None => {
-                if self.outage.is_none() {
-                    // The session has ended although the server can be reached.
-                    (self.outage, self.reachable) = (Some(now), Some(now));
-                    return Ok(());
-                }
-                let outage = since - self.outage.unwrap_or(since);
+                // The channel may have learned only now that the session has ended.
+                let since = if was_open { now } else { since };
+                self.reachable = Some(since);
+                let outage = since - *self.outage.get_or_insert(now);
                 let pause = cap.min(2 * outage + base);
-                if now - since > pause + CONNECT + LIVENESS + SLACK {
+                if now - since > pause + CONNECT + SLACK {
                     return Err(now - since);
                 }
             }
@@ -100,9 +99,9 @@ mod tests {
         assert_eq!(look(100, true, true), Ok(()));
         assert_eq!(look(200, false, false), Ok(()));
         assert_eq!(look(300, true, false), Ok(()));
-        // An outage of 100 ms: a pause of 250 ms, then 500 ms.
-        assert_eq!(look(1_050, true, false), Ok(()));
-        assert_eq!(look(1_060, true, false), Err(Duration::from_millis(760)));
+        // An outage of 100 ms: a pause of 250 ms, then 200 ms.
+        assert_eq!(look(750, true, false), Ok(()));
+        assert_eq!(look(760, true, false), Err(Duration::from_millis(460)));
     }
 
     #[test]
