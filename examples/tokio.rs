@@ -39,8 +39,8 @@ async fn greet(endpoint: Endpoint, server: SocketAddr, name: String) -> Result<S
     Ok(greeter.greet(GreetRequest { name }).await?.greeting)
 }
 
-/// Drives an endpoint from a task of this thread. Other tasks of the thread use its clients
-/// directly.
+/// Drives an endpoint from a task of this thread. Other tasks of the thread use the endpoint's
+/// clients directly.
 async fn among_tasks(server: SocketAddr) -> Result<(), Box<dyn Error>> {
     let endpoint = Endpoint::udp()?;
     let driven = endpoint.clone();

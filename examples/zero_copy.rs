@@ -102,7 +102,7 @@ impl Lab {
         }
     }
 
-    /// Mean time of a call.
+    /// Makes [`CALLS`] calls. Returns the mean time of a call.
     fn time(&self, call: &dyn Fn(&Self)) -> Duration {
         self.done.set(0);
         let (start, mut made) = (Instant::now(), 0);

@@ -89,6 +89,7 @@
 //! * A method may stream in one direction or both: [`Incoming`], [`Outgoing`], [`Upload`].
 //! * A client calls over a [`Channel`]: one session, or several servers with load balancing. Calls
 //!   may have [`CallOptions`]: a deadline, metadata, retries. Dropping a call cancels it.
+//! * Tests run services without a network, in virtual time and with simulated faults: [`testing`].
 //!
 //! The guide in the repository's `docs/` folder covers all of this step by step.
 //!
@@ -99,6 +100,44 @@
 //! executed with the response lost. A handler runs at most once for one attempt of a call, and only
 //! a [`RetryPolicy`] makes further attempts. A dead server is detected within seconds, and its
 //! calls fail. Usage errors are typed, and their messages say what to do.
+//!
+//! # The log
+//!
+//! erpc reports what operators need to know as [`tracing`] events. Without a subscriber, they cost
+//! nothing. No event is emitted per packet or per call. A process emits at most 10 events of a kind
+//! per second; the next one has the number of the others in its field `suppressed`. Programs that
+//! use the crate `log` get the events as its records if they add `tracing` with its feature `log`
+//! to their dependencies.
+//!
+//! | target | level | message | fields, and what it means |
+//! |---|---|---|---|
+//! | `erpc::session` | INFO | session opened | `peer`: this process has opened a session to this server |
+//! | `erpc::session` | WARN | session not opened | `peer`, `cause` |
+//! | `erpc::session` | WARN | session lost | `peer`, `cause`: calls may have failed |
+//! | `erpc::session` | INFO | server shuts down | `peer`: the session takes no new calls |
+//! | `erpc::session` | DEBUG | session closed | `peer`, `cause`: an end that this process or a drain has begun |
+//! | `erpc::session` | INFO | client session opened | `peer`: a client has opened a session |
+//! | `erpc::session` | DEBUG | client session closed | `peer`, `cause`: by the client, or by a shutdown |
+//! | `erpc::session` | WARN | client session lost | `peer`, `cause`: the client is silent, or does not know the session |
+//! | `erpc::channel` | INFO | reconnected | `peer`, `after_ms` since the session ended, `failures`: attempts between |
+//! | `erpc::channel` | WARN | names not resolved | `error`, with the name |
+//! | `erpc::server` | INFO | handshakes refused | `endpoint`, `reason`: the server shuts down; `count` |
+//! | `erpc::server` | WARN | handshakes refused | `endpoint`, `reason`: a limit, or a client that does not fit; `count` |
+//! | `erpc::server` | INFO | calls refused | `endpoint`, `reason`: the server shuts down; `count` |
+//! | `erpc::server` | WARN | calls refused | `endpoint`, `reason`: a limit of memory; `count` |
+//! | `erpc::server` | WARN | call refused | `method`, `reason`, `limit` of calls that run as tasks |
+//! | `erpc::server` | WARN | worker queue full | `method`, `limit`, `hint`: the call was refused |
+//! | `erpc::handler` | ERROR | handler panicked | `method`, `panic`: its text; `hint` if tokio's runtime was missing |
+//! | `erpc::handler` | WARN | event loop held | `endpoint`, `held_ms`, `method`: the last one that the loop had dispatched; `hint`. See [`EndpointConfig::slow_handler`] |
+//! | `erpc::network` | WARN | receive queue overflowed | `endpoint`, `packets`, `hint`: the socket buffer and the sysctl to raise |
+//! | `erpc::network` | WARN | many retransmissions | `endpoint`, `packets` of `sent` ones in `within_ms`, and by cause: `after_gap`, `after_timeout`, `probes`; `hint`. At least 100 per second and a tenth of all packets |
+//! | `erpc::network` | INFO | unknown link rate | `peer`, `effect`, `hint`: once per process, with Swift |
+//! | `erpc::network` | WARN | unknown link rate | `peer`, `effect`, `hint`: once per process, with Timely or DCQCN |
+//!
+//! `endpoint` is the address of the event loop in this process. `cause` is the text of a [`Cause`].
+//! A `count` is that since the last such event of the event loop.
+//!
+//! [`tracing`]: https://docs.rs/tracing
 //!
 //! # Below the generated code
 //!
@@ -227,6 +266,15 @@ pub mod transport {
     pub mod udp {
         pub use erpc_core::transport::udp::{OVERFLOW_HINT, UdpError, UdpRoute, UdpRx, UdpTx};
     }
+}
+
+/// A network in virtual time, for tests of services: simulated faults, and servers that die.
+///
+/// The guide has a chapter about tests, `docs/10-testing.md`.
+pub mod testing {
+    pub use erpc_core::testing::{
+        VirtualNetwork, VirtualRoute, VirtualRx, VirtualServer, VirtualTransport, VirtualTx,
+    };
 }
 
 /// The untyped layer that [`Endpoint`] is built on.

@@ -67,7 +67,7 @@ mod server {
         Ok(())
     }
 
-    // Compiled, and not run: the function returns when a signal arrives.
+    // This function is compiled but not run, because it returns only when a signal arrives.
     fn _serve() -> Outcome {
         Server::builder()
             .add_service(Warehouse::default())
@@ -395,7 +395,7 @@ mod health {
         for _ in 0..10 {
             assert_eq!(endpoint.block_on(stock.count(bolts()))?.count, 7);
         }
-        // Ten calls, and the channel's question about its health.
+        // The other server received the ten calls, and the channel's request for its health.
         assert_eq!(other.stats().protocol.requests, 11);
         Ok(())
     }

@@ -6,7 +6,15 @@ use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 4] = ["build.rs", "src/lib.rs", "src/warehouse.rs", "tests/chapters.rs"];
+const RUST: [&str; 7] = [
+    "build.rs",
+    "src/lib.rs",
+    "src/warehouse.rs",
+    "tests/chapters.rs",
+    "tests/log.rs",
+    "tests/operating.rs",
+    "tests/testing.rs",
+];
 const PROTO: [&str; 2] = ["proto/stock.proto", "proto/market.proto"];
 
 fn lines(text: &str) -> Vec<&str> {

@@ -198,15 +198,15 @@ impl Builder {
         self
     }
 
-    /// Makes the `bytes` fields that `path` matches `prost::bytes::Bytes` instead of `Vec<u8>`.
-    /// Cloning `Bytes` copies no data. Can be called for several paths.
+    /// Uses the type `prost::bytes::Bytes` instead of `Vec<u8>` for the `bytes` fields that `path`
+    /// matches. Cloning `Bytes` copies no data. Can be called for several paths.
     pub fn bytes(mut self, path: impl AsRef<str>) -> Self {
         self.bytes.push(path.as_ref().to_owned());
         self
     }
 
-    /// Makes the `map` fields that `path` matches `BTreeMap` instead of `HashMap`. Can be called
-    /// for several paths.
+    /// Uses the type `BTreeMap` instead of `HashMap` for the `map` fields that `path` matches. Can
+    /// be called for several paths.
     pub fn btree_map(mut self, path: impl AsRef<str>) -> Self {
         self.btree_maps.push(path.as_ref().to_owned());
         self
@@ -373,8 +373,9 @@ impl Builder {
     }
 }
 
-/// The input of `prost`: all files except `erpc/options.proto`, and except `descriptor.proto` if
-/// only the options import it and it is not a named file. Only named files keep their services.
+/// The input of `prost`: all files except `erpc/options.proto`. `descriptor.proto` is left out as
+/// well if only `erpc/options.proto` imports it and the build script does not list it. Only files
+/// that the build script lists (`Source::named`) keep their services.
 fn files(source: &Source) -> FileDescriptorSet {
     const DESCRIPTOR: &str = "google/protobuf/descriptor.proto";
     let mut file: Vec<_> = source.pool.file_descriptor_protos().cloned().collect();

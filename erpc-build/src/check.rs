@@ -29,7 +29,7 @@ impl Owners {
 }
 
 /// Checks that no two methods have the same id and no two items the same name in Rust. `views` are
-/// the messages with a view. Returns the names of the types in each package's module.
+/// the messages with a view. Returns the names of the types in each package and each message.
 pub(crate) fn check(
     files: &FileDescriptorSet,
     views: &[MessageDescriptor],
@@ -72,7 +72,8 @@ fn method_ids(files: &FileDescriptorSet) -> Result<(), Error> {
     Ok(())
 }
 
-/// `GetAll` and `get_all` are the same function in Rust.
+/// Checks that no two methods of a service become the same function in Rust, as `GetAll` and
+/// `get_all` would.
 fn method_names(service: &ServiceDescriptorProto) -> Result<(), Error> {
     let mut owners = Owners::default();
     service.method.iter().try_for_each(|method| {
@@ -81,7 +82,8 @@ fn method_names(service: &ServiceDescriptorProto) -> Result<(), Error> {
     })
 }
 
-/// A service `KvClient` or `LocalKvClient` has the same name as a client of service `Kv`.
+/// Checks that no two traits and clients have the same name. For example, the trait of a service
+/// `KvClient` would have the same name as the client of service `Kv`.
 fn traits_and_clients(files: &FileDescriptorSet) -> Result<(), Error> {
     let mut owners = Owners::default();
     services(files).try_for_each(|(file, service)| {
@@ -94,8 +96,8 @@ fn traits_and_clients(files: &FileDescriptorSet) -> Result<(), Error> {
     })
 }
 
-/// A service's module can have the same name as the module of another service, of a message's
-/// nested types, or of a package.
+/// Checks that no two modules have the same name. A service's module can have the name of the
+/// module of another service, of a message's nested types, or of a package.
 fn modules(files: &FileDescriptorSet) -> Result<(), Error> {
     let mut owners = Owners::default();
     for file in &files.file {
@@ -120,8 +122,9 @@ fn modules(files: &FileDescriptorSet) -> Result<(), Error> {
     })
 }
 
-/// `FooBar` and `Foo_Bar` are the same type in Rust. A message and the view of another message can
-/// also have the same name.
+/// Checks that no two types have the same name. `FooBar` and `Foo_Bar` are the same type in Rust. A
+/// message and the view of another message can also have the same name. Returns the names of the
+/// types in each package and each message.
 fn types(
     files: &FileDescriptorSet,
     views: &[MessageDescriptor],

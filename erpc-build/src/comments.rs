@@ -11,7 +11,7 @@ use prost_types::{
 
 use crate::check::full_name;
 
-/// Numbers of descriptors' fields, as they occur in the path of a [`Location`].
+/// Numbers of fields in `descriptor.proto`, as they occur in the path of a [`Location`].
 mod tag {
     pub(super) const FILE_MESSAGE: i32 = 4;
     pub(super) const FILE_ENUM: i32 = 5;

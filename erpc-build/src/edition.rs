@@ -83,7 +83,7 @@ impl Features {
                 | (["features", "utf8_validation"], "VERIFY")
                 | (["features", "message_encoding"], "LENGTH_PREFIXED")
                 | (["features", "json_format"], _) => {}
-                // A feature of another language, such as `features.(pb.cpp)`.
+                // A feature for another language, such as `features.(pb.cpp)`, has no effect here.
                 _ if option.name.iter().any(|part| part.is_extension) => {}
                 _ => return Err(refusal(&parts.join("."), value)),
             }

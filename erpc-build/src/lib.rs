@@ -44,8 +44,9 @@
 //! | item | use |
 //! |---|---|
 //! | `trait Kv` | servers implement it, one function per method, and derive the rest: `#[derive(erpc::Service)] #[erpc(service = proto::Kv)]` |
-//! | `struct LocalKvClient` | clients call it: `LocalKvClient::connect(&endpoint, "10.0.0.7:31850")`, or `LocalKvClient::new` with a session or a channel |
-//! | `mod kv_service` | contains both, and the items that the derive uses: `NAME`, `methods`, `OPTIONS`, `register` |
+//! | `struct LocalKvClient` | calls the service from the thread of an endpoint: `LocalKvClient::connect(&endpoint, "10.0.0.7:31850")`, or `LocalKvClient::new` with a session or a channel |
+//! | `struct KvClient` | calls the service from any thread: `KvClient::connect("10.0.0.7:31850").await`, or `KvClient::new` with a shared channel |
+//! | `mod kv_service` | contains the trait, both clients, and the items that the derive uses: `NAME`, `methods`, `OPTIONS`, `register` |
 //!
 //! `Kv` and the clients are re-exported from the package, unless one of its messages, enums or
 //! views has that name. In that case use `kv_service::Kv` and `kv_service::KvClient`; the derive
@@ -66,6 +67,9 @@
 //! | `rpc Watch(Key) returns (stream Entry)` | `async fn watch(&self, request: Request<'_, Key>, out: Outgoing<Entry>) -> Result<(), Status>` | `watch(key) -> Incoming<Entry>` |
 //! | `rpc Upload(stream Entry) returns (Key)` | `async fn upload(&self, request: Request<'_, Incoming<Entry>>) -> Result<Response<Key>, Status>` | `upload() -> Upload<Entry, Key>` |
 //! | `rpc Sync(stream Entry) returns (stream Entry)` | `async fn sync(&self, request: Request<'_, Incoming<Entry>>, out: Outgoing<Entry>) -> Result<(), Status>` | `sync() -> (Outgoing<Entry>, Incoming<Entry>)` |
+//!
+//! The last column shows `LocalKvClient`. `KvClient` has the same functions except `get_with`; its
+//! types are `SharedCall`, `SharedIncoming`, `SharedUpload` and `SharedOutgoing`.
 //!
 //! Client functions accept a message or a reference to it.
 //! `client.with(CallOptions::new().deadline(..))` returns a client whose calls have these options.
@@ -180,9 +184,10 @@
 //!
 //! # Protobuf
 //!
-//! proto3 and proto2, as `prost` supports them: required and optional fields, defaults, groups,
-//! oneofs, maps. Messages drop extensions. Well-known types are those of `erpc::prost_types`;
-//! `google.protobuf.Empty` is `()`, and each wrapper is the type that it wraps.
+//! This crate supports proto3 and proto2 as `prost` does: required and optional fields, defaults,
+//! groups, oneofs, maps. Messages drop extensions. Well-known types are those of
+//! `erpc::prost_types`; `google.protobuf.Empty` is `()`, and each wrapper is the type that it
+//! wraps.
 //!
 //! Files with `edition = "2023";` are read as proto3, if proto3 can express them: fields are
 //! `optional` unless `features.field_presence` is `IMPLICIT`, and repeated fields are packed unless

@@ -75,7 +75,8 @@ pub(crate) fn is_idempotent(method: &MethodDescriptor) -> bool {
         .is_some_and(|options| options.idempotency_level() != IdempotencyLevel::IdempotencyUnknown)
 }
 
-/// What to write, if the compiler's `complaint` is about options of erpc.
+/// Advice on what to write in the `.proto` file, if the compiler's `complaint` is about options of
+/// erpc.
 pub(crate) fn hint(complaint: &str) -> Option<String> {
     if !complaint.contains("'erpc.") && !complaint.contains("(erpc.") {
         return None;
@@ -120,7 +121,7 @@ fn read<M: prost::Message + Default>(
     let extension = pool.get_extension_by_name(name);
     let set = extension.filter(|extension| options.has_extension(extension));
     let value = set.map(|extension| options.get_extension(&extension).into_owned());
-    // A value that is not a message is from another file of the same name, and is ignored.
+    // A value that is not a message comes from a user's own `erpc/options.proto`, and is ignored.
     let message = value.as_ref().and_then(|value| value.as_message());
     message.and_then(|message| message.transcode_to().ok()).unwrap_or_default()
 }

@@ -189,7 +189,8 @@ fn plan(
     Ok(plan)
 }
 
-/// In microseconds, rounded up, because 0 means no deadline.
+/// The duration in microseconds. Rounded up, so that no short deadline becomes 0, which means no
+/// deadline.
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

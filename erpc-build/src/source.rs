@@ -25,7 +25,8 @@ pub(crate) struct Source {
     pub(crate) named: HashSet<String>,
 }
 
-/// Paths of the files of a [`Source`], for cargo to watch. Filled also if reading fails.
+/// Paths of the files of a [`Source`], for cargo to watch. If reading fails, contains the files
+/// that were read before the error.
 pub(crate) type Paths = HashSet<PathBuf>;
 
 /// Reads with `protox`.

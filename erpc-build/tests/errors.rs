@@ -205,7 +205,8 @@ fn a_view_with_the_name_of_a_message_is_refused() {
 
 #[test]
 fn a_copy_of_the_options_file_in_an_include_folder_is_used() {
-    // Users copy the file for other compilers. An include folder comes before the built-in file.
+    // Users of other compilers copy `erpc/options.proto`. The copy in an include folder comes
+    // before the built-in file.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("copied");
     fs::create_dir_all(folder.join("erpc")).unwrap();
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/erpc/options.proto");

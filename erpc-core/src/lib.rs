@@ -6,18 +6,18 @@
 //! server from bottom to top. The response takes the same path back:
 //!
 //! ```text
-//!   client/      a session encodes the request     user's handler    decodes it and answers
-//!   calling/     keeps the call, queues its key    serving/          finds the handler and runs it
-//!   endpoint/    the turn drains the queue         endpoint/         the turn passes the request on
-//!   event_loop/  lends core and transmit queue     event_loop/       takes up to 32 packets per turn
-//!   protocol/    a slot, a credit, the header      protocol/         a session, a slot, each request once
-//!   transport/   one doorbell per turn  ------------->  transport/   a burst of datagrams
+//! client/      a session encodes the request    user's handler  decodes it and answers
+//! calling/     keeps the call, queues its key   serving/        finds the handler and runs it
+//! endpoint/    the turn drains the queue        endpoint/       the turn passes the request on
+//! event_loop/  lends core and transmit queue    event_loop/     takes up to 32 packets per turn
+//! protocol/    a slot, a credit, the header     protocol/       session, slot, each request once
+//! transport/   one doorbell per turn  --------> transport/      a burst of datagrams
 //! ```
 //!
 //! The reply returns to `calling/`, which wakes the task that awaits it or runs its callback. Other
 //! modules are [`executor`] (tasks and timers of an endpoint), [`service`] (the types that
-//! generated code uses), [`health`] (a service that says whether others serve) and [`server`]
-//! (threads of a server).
+//! generated code uses), [`health`] (a service that says whether others serve), [`server`]
+//! (threads of a server) and [`testing`] (a network in virtual time, for users' tests).
 //!
 //! [`stream`] builds streams from calls and, like the protocol, does no input or output. [`buf`] is
 //! the memory that all of them share, [`time`] the clock value that they pass along.
@@ -26,8 +26,9 @@
 //! checks that.
 //!
 //! ```text
-//!   time < sync < mutants < clock < random < debug_text < status < wire < buf < transport < protocol < stream
-//!     < service < health < event_loop < executor < calling < serving < endpoint < client < server
+//!   time < sync < mutants < clock < random < debug_text < status < wire < buf < transport
+//!     < protocol < stream < log < service < health < event_loop < executor < calling < serving
+//!     < endpoint < client < server < testing
 //! ```
 //!
 //! `ARCHITECTURE.md` in the repository describes the whole design, `WIRE.md` the wire format.
@@ -41,6 +42,7 @@ pub mod endpoint;
 pub mod event_loop;
 pub mod executor;
 pub mod health;
+mod log;
 #[cfg(not(erpc_mutants))]
 mod mutants;
 #[cfg(erpc_mutants)]
@@ -53,6 +55,7 @@ pub mod serving;
 pub mod status;
 pub mod stream;
 mod sync;
+pub mod testing;
 pub mod time;
 pub mod transport;
 pub mod wire;

@@ -88,7 +88,8 @@ mod chosen {
         InquiryAnswerIgnored,
         /// An inquiry ends no session, whatever becomes of its pings.
         InquiryHasNoResult,
-        /// After the end of a session, reports of its packets find the place of its successor.
+        /// After a session has ended, a report about one of its packets is applied to the next
+        /// session at the same table index.
         GoneSessionStaysFindable,
         /// The client drops the last credit of each credit return.
         CreditLeak,
@@ -96,7 +97,7 @@ mod chosen {
         RollbackKeepsCredits,
         /// A roll-back of a response does not return the credits of the pulled packets.
         PullRollbackKeepsCredits,
-        /// A paced session that may not send yet is not woken when it may.
+        /// A session that waits because of pacing is not woken when it may send again.
         DepartureForgotten,
         /// A client does not notice a gap in a response: it takes the packet after the gap for the
         /// lost one.
@@ -133,7 +134,8 @@ mod chosen {
         ClosedBeforeCalls,
         /// Waiting calls are not woken when window or room is returned.
         WaiterForgotten,
-        /// A request is reported as not executed until the server has acknowledged all of it.
+        /// A failed call is reported as not executed unless the server has acknowledged the whole
+        /// request.
         NotExecutedLie,
         /// The slot of a request is computed with the wrong modulus.
         WrongSlot,
@@ -235,18 +237,20 @@ mod chosen {
         CancelledTwice,
         /// A cancelled request that arrives after its cancel is executed.
         CancelTakesNoNumber,
-        /// A client gets an accepted call's response without a pull, although it has released the
-        /// room for it.
+        /// After `Accepted`, the server sends the first packet of the response instead of an
+        /// announcement, although the client has released the room for that packet.
         AcceptedNotAnnounced,
         /// The announcement of a response is never repeated.
         AnnouncedOnce,
-        /// A retransmitted request carries the remaining time of its first copy.
+        /// A retransmitted request carries the same remaining time until its deadline as its first
+        /// copy.
         StampedOnce,
         /// The remaining time is rounded down.
         DeadlineRoundedDown,
         /// The deadlines of calls that wait for a slot are ignored.
         QueuedDeadlineForgotten,
-        /// The number of an unsent, cancelled call is not reused, so the server waits for it.
+        /// The request number of a cancelled call that was never sent is not reused, so the server
+        /// waits for a request with this number.
         UnsentNumberLost,
         /// The handlers of a session's requests do not learn that the session has ended.
         GoneUntold,
@@ -287,7 +291,7 @@ mod chosen {
         DuplicateAlwaysAnswered,
         /// A client does not store the time that a server reports for a method.
         MethodTimeForgotten,
-        /// All methods of a server share one entry, which the last slow method overwrites.
+        /// A client stores only one processing time per server, that of the last slow method.
         MethodTimeShared,
         /// A server does not report its processing time.
         HandlerTimeUntold,
@@ -295,23 +299,24 @@ mod chosen {
         FirstRtoFixed,
         /// A client forgets a server when any session to it ends.
         PeerLeftEarly,
-        /// The sessions of a host still count after they have ended.
+        /// The sessions of a host count against the host's limits even after they have ended.
         HostNeverLeaves,
         /// A session keeps its raised credit limit while it is idle.
         CreditsKeptIdle,
         /// A session's credit limit does not shrink when the session needs less.
         CreditsNotShrunk,
-        /// The credit limit of a session that runs out of credits doubles, whatever its path holds.
+        /// The credit limit of a session that runs out of credits doubles, even if its path holds
+        /// fewer packets.
         CreditsLeap,
         /// A session does not record that it ran out of credits.
         RunOutForgotten,
-        /// A measurement round ends with every answer.
+        /// A measurement round of the credit limit ends with every answer, not after a round trip.
         RoundsTooShort,
         /// A client ignores the number of credits that the server grants.
         GrantedCreditsIgnored,
         /// Packets within a raised credit limit are sent in bursts, without pacing.
         BurstsOfCredits,
-        /// The rate ceiling of the credit limit only falls.
+        /// The rate ceiling that follows from the credit limit falls, but never rises again.
         CeilingOnlyFalls,
         /// Pulled response packets are not charged to the pacer.
         PullsUncharged,

@@ -31,7 +31,7 @@ pub enum Code {
     FailedPrecondition = 9,
     /// A conflict with another caller; retry from the start.
     Aborted = 10,
-    /// Beyond the end of a range that may grow.
+    /// The call reads beyond the end of something that can grow, such as a file.
     OutOfRange = 11,
     /// The server has no such method.
     Unimplemented = 12,
@@ -83,8 +83,8 @@ impl fmt::Display for Code {
 ///
 /// At most [`crate::wire::MAX_STATUS_MESSAGE`] bytes of the message are sent; details are opaque.
 ///
-/// A status is one pointer, so results are small: only a failure costs an allocation, and successes
-/// do not move unused space.
+/// A status is one pointer, so a `Result` with a status as its error is small. Only a failure costs
+/// an allocation.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Status(Box<Inner>);
 

@@ -13,7 +13,8 @@
 //! * A lock and a condition variable replace the transport's eventfd.
 //! * Timeouts never expire.
 //! * Loom's search is incomplete: it compares an access only with the last access to the same
-//!   variable, and omits orders that a thread's own load hides.
+//!   variable. If that is a load of the same thread, loom omits orders of the access and earlier
+//!   accesses of other threads.
 //!
 //! So trust a test only after it has failed with broken code.
 
@@ -105,8 +106,8 @@ mod model {
         /// Called before an access that loads. Loom treats `SeqCst` accesses as `AcqRel` and so
         /// loses their purpose: if two threads each store and then load the other's variable, at
         /// least one sees the other's store. Each access therefore also modifies one common
-        /// variable, with release after a store and with acquire before a load. This restores
-        /// exactly that guarantee: each of the four accesses still has to be `SeqCst`.
+        /// variable, with release after a store and with acquire before a load. This restores that
+        /// guarantee, and only if each of the four accesses is `SeqCst`.
         ///
         /// However, the common variable gives more order than real `SeqCst` accesses do. In the
         /// model, a thread that loads any variable sees all that other threads wrote before their

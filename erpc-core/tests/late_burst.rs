@@ -1,4 +1,4 @@
-//! A loop that loses its core during an RX burst: packets that arrive meanwhile must not count as
+//! A loop loses its core during an RX burst. Packets that arrive in this time must not count as
 //! received before the burst.
 
 use std::cell::RefCell;

@@ -31,6 +31,7 @@ const ORDERS: &[Order<'_>] = &[
             "transport",
             "protocol",
             "stream",
+            "log",
             "service",
             "health",
             "event_loop",
@@ -40,6 +41,7 @@ const ORDERS: &[Order<'_>] = &[
             "endpoint",
             "client",
             "server",
+            "testing",
         ],
     },
     Order {

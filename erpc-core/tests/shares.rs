@@ -228,7 +228,7 @@ fn handshakes_stall_the_loop_by_less_than_20_us_and_take_a_tenth_of_a_core() {
         cycles.push([&hello, &open, &close].into_iter().flatten().sum::<f64>() / AT_ONCE as f64);
         hellos.push(hello.into_iter().fold(0.0, f64::max));
         opens.push(open.into_iter().fold(0.0, f64::max));
-        // The rate of `Open`s is limited.
+        // The server limits the rate of `Open`s. Wait until it accepts the next ones.
         thread::sleep(Duration::from_micros((AT_ONCE as f64 / rate * 1.1e6) as u64));
     }
     let (hello, open, cycle) = (median(hellos), median(opens), median(cycles));

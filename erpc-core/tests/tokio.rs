@@ -122,7 +122,7 @@ fn bad_job(_: Endpoint) -> std::future::Ready<()> {
 struct Ended(Rc<Cell<bool>>);
 struct Client(Channel);
 
-/// Reports its drop.
+/// Sends a message when it is dropped.
 struct Canary(std::sync::mpsc::Sender<()>);
 
 impl Drop for Canary {

@@ -144,7 +144,7 @@ impl Draft {
         if list.peek(LitStr) {
             return Err(list.error(UNQUOTED));
         }
-        // Any identifier, because the name of a method can be a keyword.
+        // Accept any identifier, because the name of a method can be a keyword.
         let methods =
             Punctuated::<Ident, Token![,]>::parse_terminated_with(&list, Ident::parse_any)?;
         if methods.is_empty() {

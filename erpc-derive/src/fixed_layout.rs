@@ -70,7 +70,7 @@ fn crate_path(input: &DeriveInput) -> Result<Path> {
     Ok(path)
 }
 
-/// `#[repr(C)]` or `#[repr(transparent)]`, also with `packed`.
+/// Whether the type has `#[repr(C)]` or `#[repr(transparent)]`, also together with `packed`.
 fn has_fixed_repr(input: &DeriveInput) -> Result<bool> {
     let mut fixed = false;
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("repr")) {

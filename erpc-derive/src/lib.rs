@@ -35,8 +35,8 @@ use syn::{DeriveInput, parse_macro_input};
 /// * `dispatch(Get, ..)`: these methods run in the event loop.
 /// * `method(Get, deadline = "20ms", max_request = 4096)`: overrides options of the `.proto` file
 ///   for one method; see below.
-/// * `deadline = "1s"`, `max_request = ..`, ..: the same for all methods; `method(..)` takes
-///   precedence.
+/// * `deadline = "1s"`, `max_request = ..`, ..: overrides these options for all methods;
+///   `method(..)` takes precedence.
 /// * `crate = my::erpc`: the path of the crate `erpc`, if it is not `::erpc`.
 ///
 /// All other methods run as the `.proto` file declares; the default is the event loop. Methods with

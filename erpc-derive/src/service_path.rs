@@ -1,4 +1,5 @@
-//! From the path of a generated trait to the module with the other generated items of the service.
+//! Derives, from the path of a generated trait, the path of the module with the other generated
+//! items of the service.
 
 use heck::ToSnakeCase;
 use proc_macro2::Span;
@@ -14,7 +15,7 @@ pub(crate) struct ServicePath {
 
 impl ServicePath {
     /// `erpc-build` puts all items of service `Kv` into a module `kv_service` and re-exports the
-    /// trait next to it. Both paths of the trait are accepted.
+    /// trait next to it. This function accepts both paths of the trait: `Kv` and `kv_service::Kv`.
     pub(crate) fn new(service_trait: Path) -> Result<Self> {
         if let Some(segment) =
             service_trait.segments.iter().find(|segment| !segment.arguments.is_none())
@@ -36,7 +37,8 @@ impl ServicePath {
         if module.segments.last().is_some_and(|parent| parent.ident == module_name.as_str()) {
             module.segments.pop_punct();
         } else {
-            // The span of the user's path, so that "no such module" points at it.
+            // The segment has the span of the user's path, so that a compiler's error about a
+            // missing module points at that path.
             module.segments.push(segment(&module_name, last.value().ident.span()));
         }
         Ok(Self { service_trait, module })

@@ -8,7 +8,7 @@ use syn::{Error, Expr, ExprLit, Lit, LitBool, Result, Token};
 
 use crate::expand::located;
 
-/// The list of settings, for errors about unknown ones.
+/// The list of settings, for the error message about an unknown setting.
 pub(crate) const SETTINGS: &str =
     "`deadline = \"20ms\"`, `max_request = 4096`, `max_response = 4096` and `idempotent`";
 
@@ -69,7 +69,7 @@ impl Settings {
     }
 }
 
-/// A deadline with its unit, or an expression.
+/// Translates a deadline: a string such as `"20ms"`, or an expression, which stays as it is.
 fn deadline(value: Expr) -> Result<TokenStream> {
     let Expr::Lit(ExprLit { lit, .. }) = &value else { return Ok(value.into_token_stream()) };
     let nanos = match lit {
@@ -101,7 +101,7 @@ fn idempotent(meta: &ParseNestedMeta<'_>) -> Result<TokenStream> {
     Ok(meta.value()?.parse::<LitBool>()?.into_token_stream())
 }
 
-/// A number of bytes, or an expression.
+/// Reads a number of bytes: an integer, or an expression, which stays as it is.
 fn bytes(meta: &ParseNestedMeta<'_>) -> Result<TokenStream> {
     let value: Expr = meta.value()?.parse()?;
     match &value {

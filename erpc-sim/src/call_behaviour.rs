@@ -18,8 +18,9 @@ pub struct CallMix {
 const LONGEST_WAIT: u64 = 30;
 
 impl CallMix {
-    /// Time after which a caller stops waiting, in ns. The upper bound of the random time is a
-    /// power of two from 1 us to half a second, each equally likely. A time of 0 occurs, too.
+    /// Draws the time after which a caller stops waiting, in ns: 0, or a random time up to a bound.
+    /// The bound is a power of two from 1 us to half a second. The time 0 and all bounds are
+    /// equally likely.
     pub(crate) fn wait(random: &mut Random) -> u64 {
         let order = random.below(LONGEST_WAIT - 9);
         if order == 0 { 0 } else { random.below(1 << (9 + order)) + 1 }

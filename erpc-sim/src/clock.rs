@@ -7,7 +7,7 @@ use erpc_core::time::Instant;
 pub(crate) struct Clock {
     /// How far the clock is ahead of the world's time, in ns. May be negative.
     skew: i64,
-    /// The time that the clock shows while it stands still.
+    /// The time that the clock shows while it stands still; `None` while it runs.
     stands_at: Option<Instant>,
 }
 
@@ -40,8 +40,8 @@ impl Clock {
         self.stands_at = Some(self.at(world));
     }
 
-    /// The clock runs again, from where it stood, or, with `catch_up`, from the time that it would
-    /// show now.
+    /// The clock runs again. It goes on from the time at which it stood, or, with `catch_up`, from
+    /// the time that it would show if it had never stopped.
     pub(crate) fn go_on(&mut self, world: Instant, catch_up: bool) {
         let Some(shown) = self.stands_at.take() else { return };
         if !catch_up {

@@ -39,9 +39,9 @@ struct LoopTimes {
     busy_until: Instant,
     /// The time of the next planned turn.
     turn_at: Option<Instant>,
-    /// The earliest scheduled alarm. It may come before `turn_at`, and is then scheduled again.
-    /// Plans change often, because most turns are caused by a packet before the planned time, and
-    /// one event per plan would be too many.
+    /// The time of the earliest scheduled alarm. If the alarm comes before `turn_at`, it is
+    /// scheduled again for `turn_at`. So most changes of the plan need no new event. Plans change
+    /// often, because most turns are caused by a packet that arrives before the planned time.
     alarm_at: Option<Instant>,
 }
 
@@ -160,8 +160,8 @@ impl<E> Driver<E> {
         Step::Turn(endpoint)
     }
 
-    /// Plans a turn for `at`, or for the end of the last turn if that is later. An earlier plan
-    /// stays.
+    /// Plans a turn for `at`, or for the end of the endpoint's last turn if that end is later. If a
+    /// turn is already planned for an earlier time, that plan stays.
     pub(crate) fn plan_turn(&mut self, endpoint: usize, at: Instant) {
         let times = &mut self.loops[endpoint];
         let at = at.max(times.busy_until).max(self.now);
@@ -203,7 +203,7 @@ impl<E> Driver<E> {
         self.loops[endpoint].busy_until
     }
 
-    /// Moves the clock to `at`. No turn may be due before.
+    /// Moves the clock to `at`. The caller makes sure that no turn is due before `at`.
     pub(crate) fn advance_to(&mut self, at: Instant) {
         debug_assert!(self.ready.is_empty() && at >= self.now);
         self.now = at;

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Feature {
-    /// Single packets are lost: each endpoint loses up to 30 % of them in each direction.
+    /// Single packets are lost: each endpoint loses up to 30 % of its packets in each direction.
     Loss,
     /// Packets are lost in bursts.
     Bursts,
@@ -22,7 +22,7 @@ pub enum Feature {
     Truncation,
     /// Bytes are appended to packets.
     Extension,
-    /// Endpoints are cut off, for shorter and longer than the liveness timeout.
+    /// Endpoints are cut off, sometimes for less, sometimes for more than the liveness timeout.
     Partitions,
     /// Some endpoints receive nothing for a while, some send nothing, and some have both outages.
     /// The two outages of an endpoint begin and end independently.
@@ -66,13 +66,14 @@ pub enum Feature {
     /// Endpoints have congestion controllers of all kinds. Some have a configured link rate that
     /// differs from the real one, and some pace every packet.
     Pacing,
-    /// Loops pause for up to 40 ms, some of them most of the time, while packets wait.
+    /// Endpoints' loops pause for up to 40 ms while packets wait. Some loops pause most of the
+    /// time.
     Absence,
     /// Servers accept few sessions. They reserve some of these for hosts with few sessions, or
     /// limit the sessions per host.
     Limits,
-    /// Hosts return packets to endpoints that are dead (ICMP), and attackers that have seen packets
-    /// of calls forge such messages.
+    /// If an endpoint is dead, its host reports each packet for it to the sender (ICMP). Attackers
+    /// that have seen packets of calls forge such messages.
     Reports,
 }
 

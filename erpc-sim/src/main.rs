@@ -131,7 +131,7 @@ fn feature(name: &str) -> Result<Feature, String> {
     })
 }
 
-/// The place of a planted bug in the list of all.
+/// The index of a planted bug in the list of all planted bugs.
 #[cfg(erpc_mutants)]
 fn bug(name: &str) -> Result<usize, String> {
     use erpc_sim::mutants::{place, suggestions};
@@ -337,7 +337,8 @@ impl Run {
             for line in shrunk.rest(*seed, self.scenario) {
                 say!("  {line}");
             }
-            // Otherwise the user has just run this command.
+            // If the run had one seed and was not reduced, this is the command that the user has
+            // just run.
             if is_smaller || self.seeds > 1 {
                 say!("  {}", shrunk.command(*seed, self.scenario));
             }

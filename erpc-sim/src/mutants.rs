@@ -9,7 +9,7 @@ use crate::runner::run_seeds;
 use crate::shrink::command;
 use crate::typed;
 
-/// Columns of the list of all names.
+/// The number of columns in which `suggestions` lists all names.
 const COLUMNS: usize = 3;
 
 /// The result for one bug.
@@ -46,7 +46,7 @@ pub struct Ground {
     pub seeds: u64,
     /// The number of catches of each bug. Each search starts after the seed of the catch before.
     pub catches: u64,
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
 }
 
@@ -117,7 +117,7 @@ pub fn place(name: &str) -> Option<usize> {
     ALL.iter().position(|planted| format!("{:?}", planted.mutant) == name)
 }
 
-/// The names that are similar to `name`, as the end of a message, or all names if there are none.
+/// The names that are similar to `name`, as the end of a message. All names if none is similar.
 #[must_use]
 pub fn suggestions(name: &str) -> String {
     let names = || ALL.iter().map(|planted| format!("{:?}", planted.mutant));
@@ -142,7 +142,8 @@ pub fn suggestions(name: &str) -> String {
 /// The number of letters to insert, remove or replace that turns one word into the other
 /// (Levenshtein distance).
 fn distance(from: &str, to: &str) -> usize {
-    // The distances from the beginning of `from`, up to this letter, to each beginning of `to`.
+    // In each step of the loop: the distances from the prefix of `from` that ends at `letter` to
+    // every prefix of `to`.
     let mut distances: Vec<_> = (0..=to.chars().count()).collect();
     for (at, letter) in from.chars().enumerate() {
         let mut diagonal = std::mem::replace(&mut distances[0], at + 1);

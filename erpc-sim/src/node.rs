@@ -23,7 +23,7 @@ use crate::{LoopPauses, Random};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) sent: u64,
-    /// The most packets that the received packets may have asked for.
+    /// The most packets with which the endpoint may answer the packets that it has received.
     pub(crate) asked_for: u64,
 }
 

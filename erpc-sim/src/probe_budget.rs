@@ -7,8 +7,8 @@ use erpc_core::time::Instant;
 /// calls to a peer.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeBudget {
-    /// The time of the first turn without a packet, and the count of probes then. `None` after a
-    /// packet.
+    /// The time of the first turn since the last received packet, and the count of probes at that
+    /// time. `None` after a turn that received a packet.
     began: Option<(Instant, u64)>,
 }
 

@@ -18,7 +18,7 @@ use crate::plan::{Cut, Plan};
 use crate::world::{Happened, Progress, RunReport, World};
 
 thread_local! {
-    /// A run is in progress on this thread.
+    /// Whether a run is in progress on this thread.
     static RUNNING: Cell<bool> = const { Cell::new(false) };
     /// The location of the last panic of a run on this thread.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -149,7 +149,8 @@ fn message(payload: &(dyn Any + Send)) -> &str {
 /// not matter.
 #[derive(Default)]
 pub(crate) struct Hashes {
-    /// Hashes of seeds that finished before an earlier seed, by place.
+    /// Hashes of seeds that finished before an earlier seed, by place. A seed's place is its
+    /// distance from the first seed.
     early: BTreeMap<u64, u64>,
     /// The first place whose seed has not finished.
     next: u64,

@@ -106,7 +106,8 @@ impl Scenario {
 
     pub(crate) fn topology(self, random: &mut Random, squeezed: bool) -> Topology {
         let (link, switch) = (link(random), switch(random, squeezed));
-        // On slow links, packets that only queue would time out.
+        // In a run without faults, no packet must time out. On slow links, packets could time out
+        // only because they wait in queues.
         let link = if self == Self::Calm { FAST } else { link };
         let few = random.within(16, 128) as u32;
         let topology = match self {

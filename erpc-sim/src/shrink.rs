@@ -7,7 +7,8 @@ use crate::plan::{Cut, Plan};
 use crate::runner::run_plan;
 use crate::{Feature, Features, Scenario};
 
-/// The beginning of a command with planted bugs. The folder is that of `.ci/mutants`.
+/// The beginning of a command with planted bugs. The target directory is the one that the script
+/// `.ci/mutants` uses.
 pub const WITH_BUGS: &str = "RUSTFLAGS='--cfg erpc_mutants' CARGO_TARGET_DIR=target/mutants";
 
 /// The smallest failing cut of a seed that was found, and its violation.
@@ -21,8 +22,8 @@ pub struct Shrunk {
     pub runs: u32,
 }
 
-/// Removes parts of a failing run without which it still fails: features one by one, until none can
-/// be removed; then single events, from halves of them down to one.
+/// Removes parts of a failing run without which it still fails: first features, one by one, until
+/// none can be removed; then events, first half of them at a time, at the end one at a time.
 #[must_use]
 pub fn shrink(seed: u64, scenario: Option<Scenario>, cut: &Cut, violation: Violation) -> Shrunk {
     let scenario = scenario.unwrap_or_else(|| Scenario::of_seed(seed));
@@ -174,7 +175,7 @@ mod tests {
         let features = [Feature::Loss, Feature::ClockLeap];
         let fails = features.iter().all(|&feature| plan.features.has(feature))
             && both.iter().all(|event| plan.events.contains(event));
-        // The numbers in the violation vary.
+        // The number in this text varies from plan to plan. `kind` ignores it.
         let what = format!("{} events are too many", plan.events.len());
         fails.then_some(Violation { at: plan.heal_at, place: None, what })
     }
@@ -192,7 +193,7 @@ mod tests {
         (shrunk, plan)
     }
 
-    /// Seeds whose plans have the features and events to fail.
+    /// Seeds whose plans have the features and enough events for `fails`.
     fn seeds(count: usize) -> impl Iterator<Item = u64> {
         let is_rich = |seed: &u64| {
             let plan = Plan::draw(*seed, SCENARIO, &Cut::default());
@@ -240,7 +241,8 @@ mod tests {
         let features: Vec<_> = plan.features.iter().map(Feature::name).collect();
         assert_eq!(rest[0], format!("features that remain: {}", features.join(", ")));
         assert_eq!(rest.len(), 1 + plan.events.len());
-        // An event keeps its number: with that number skipped, it is gone.
+        // The number in an event's line is the one that `skip` takes: with this number skipped,
+        // only this event is gone.
         let number = rest[1].split("event ").nth(1).and_then(|text| text.split(':').next());
         let number = number.and_then(|text| text.parse().ok()).expect("a number");
         let mut skip = shrunk.cut.skip.clone();

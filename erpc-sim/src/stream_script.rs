@@ -84,7 +84,8 @@ impl Pauses {
     fn draw(random: &mut Random, stream_mix: &StreamMix, items: u32) -> Self {
         let (pauses, count) =
             (random.percent(stream_mix.pause_percent), random.within(1, MOST_PAUSES.into()));
-        // All orders of magnitude are equally likely, from about 1 us on.
+        // Draws the length of the pauses. All orders of magnitude are equally likely, from about 1
+        // us on.
         let order = random.within(10, u64::from(stream_mix.longest_pause.max(1_024).ilog2()));
         let nanos = random.within(1 << (order - 1), 1 << order);
         let every = (items / count as u32).max(1);

@@ -9,10 +9,10 @@ const DOUBLINGS: u64 = 16;
 /// Bounds the timeouts that an endpoint counts between two received packets.
 #[derive(Debug, Default)]
 pub(crate) struct TimeoutBudget {
-    /// The time of the first turn without a packet, and the count of timeouts then. `None` after a
-    /// packet.
+    /// The time of the first turn since the last received packet, and the count of timeouts at that
+    /// time. `None` after a turn that received a packet.
     began: Option<(Instant, u64)>,
-    /// The largest number of sessions since then.
+    /// The largest number of sessions since `began`.
     sessions: u64,
 }
 

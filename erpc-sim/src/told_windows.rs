@@ -12,7 +12,7 @@ use crate::hostile::craft;
 #[derive(Default)]
 pub(crate) struct ToldWindows {
     pub(crate) windows: BTreeMap<(SimRoute, u8), u32>,
-    /// Sessions that were ever opened, by the client's address and its id.
+    /// Sessions that were ever opened, by the client's address and the client's id of the session.
     opened: BTreeSet<(SimRoute, u64)>,
     /// The client of the last `Opened`. `None` if that `Opened` was a repetition.
     pub(crate) last_opened: Option<SimRoute>,

@@ -69,8 +69,9 @@ pub(crate) fn lost(now: Instant, lost: &Packet, why: &str) {
     packet(now, "lost", lost, &format!(": {why}"));
 }
 
-/// Prints the copies of a packet that faults have added, delayed or damaged, or that it is lost.
-/// The counts of faults are from before and after the decision.
+/// Prints the copies of a packet that faults have added, delayed or damaged. If no copy remains,
+/// prints that the packet is lost. `before` and `after` are the counts of faults before and after
+/// the faults of this packet were drawn.
 #[cold]
 pub(crate) fn fate(
     now: Instant,

@@ -34,7 +34,7 @@ pub struct Nic {
     pub dma_nanos: u64,
     /// Floor of the retransmission timeout.
     pub min_rto: Duration,
-    /// Scatter of the RTT when no packet queues in the network.
+    /// Random variation of the RTT when no packet waits in the network.
     pub rtt_noise: Duration,
     /// What the endpoint knows of its link's rate.
     pub link: Link,
@@ -174,7 +174,7 @@ impl Port {
         self.ring.borrow().iter().any(|packet| is(packet.at, &packet.bytes))
     }
 
-    /// A report that a packet of the endpoint was not delivered arrives.
+    /// Adds a report that a packet of the endpoint was not delivered.
     pub fn report(&self, report: Undelivered<SimRoute>) {
         self.reports.borrow_mut().push_back(report);
     }
@@ -221,7 +221,7 @@ impl Port {
         self.stats.set(stats);
     }
 
-    /// Whether this call is one in `many`.
+    /// Returns true in one of `many` calls of this function.
     fn is_one_of(&self, many: u32) -> bool {
         let turn = self.turn.get().wrapping_add(1);
         self.turn.set(turn);
@@ -324,8 +324,8 @@ impl RxQueue for SimRx {
         let mut spare = self.port.spare.borrow_mut();
         for packet in self.lent.drain(..) {
             let mut bytes = packet.bytes;
-            // A reader that still holds a packet of the last burst reads garbage. Now and then the
-            // garbage covers the whole packet.
+            // If the endpoint still reads a packet of the previous burst, it reads garbage. Usually
+            // the garbage covers the first 64 bytes, now and then the whole packet.
             let all = self.port.is_one_of(POISONED_ONE_IN);
             let head = if all { bytes.len() } else { bytes.len().min(64) };
             bytes[..head].fill(0xDD);
@@ -384,11 +384,11 @@ impl Held {
 
 /// The sending half: a device that reads long packets some time after the doorbell.
 ///
-/// Bytes are copied when a packet is pushed: by the rules of [`TxQueue`] they do not change before
-/// the device reads them. Three checks enforce those rules. The reference in `held` makes an early
-/// write to a msgbuf panic. A second push of the same data is misuse, because it overwrites the
-/// header that the device may still read. The data of some packets is compared when the device has
-/// read it.
+/// The bytes of a packet are copied when it is pushed. This is correct, because by the rules of
+/// [`TxQueue`] they do not change before the device reads them. Three checks enforce those rules.
+/// The reference in `held` makes an early write to a msgbuf panic. A second push of the same data
+/// is misuse, because it overwrites the header that the device may still read. The data of some
+/// packets is compared when the device has read it.
 pub struct SimTx {
     port: Rc<Port>,
     held: Vec<Held>,

@@ -104,7 +104,7 @@ fn few_idle_sessions_die_under_30_percent_burst_loss() {
     assert!(dead <= 2, "{dead} of 100");
 }
 
-/// All packets are lost for 5 s, then none for 2 s, and so on.
+/// After 1 s, all packets are lost for 5 s, then none for 2 s, and so on.
 fn blackhole(plan: &mut Plan, cycles: u64) {
     let mut faults = Faults::none();
     for cycle in 0..cycles {

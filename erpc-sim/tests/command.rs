@@ -1,5 +1,5 @@
-//! The command line: errors for meaningless arguments, and a quiet end when the output pipe is
-//! closed.
+//! The command line: errors for meaningless arguments, a quiet end when the output pipe is closed,
+//! and the contents of the trace.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};

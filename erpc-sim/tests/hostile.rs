@@ -77,10 +77,11 @@ fn effects(
     let fifth_more = |nanos: u64| nanos * 12 / 10;
     // Some calls may be under way when the run ends.
     let few = 20;
-    // A turn for each packet, the packet itself, and its answers.
+    // Time per packet of the attacker: a turn, the packet itself, and its answers.
     let a_packet = TURN_NANOS + PACKET_NANOS * (1 + allowed.answers);
     let sent = |report: &AttackReport| report.stats.transport.tx_packets;
-    // A turn that receives more packets has more responses of honest clients under way.
+    // During an attack, a turn receives more packets, so more responses to honest clients are under
+    // way.
     let memory = calm.most_pool_bytes * 5 / 4 + allowed.memory;
     let limits = [
         ("failed calls", attacked.failed, 0),
@@ -296,8 +297,9 @@ fn copies_of_answered_requests_bring_few_repeated_responses() {
         assert_unaffected(&reports, Allowed { memory, answers: 1 });
         let again = |report: &AttackReport| report.stats.protocol.repeated_responses;
         let again = again(&reports.1) - again(&reports.0);
-        // Per slot, the server repeats a response once per quarter of the timeout. In addition,
-        // requests for response may bring packets again: some in total, and 8 with each timeout.
+        // Per slot, the server repeats a response at most once per quarter of the minimum timeout.
+        // In addition, requests for response may bring packets again: some in total, and 8 with
+        // each timeout.
         let (rounds, timeouts) = (37_000_000 / (MIN_RTO / 4) + 2, 37_000_000 / MIN_RTO + 1);
         let pulled = if packets > 1 { u64::from(packets) * 9 + 64 + 8 * timeouts } else { 0 };
         let most = SLOTS as u64 * (rounds + pulled);
@@ -311,7 +313,7 @@ fn crowd(bench: &Bench, attack: ClientAttack) -> MaliciousClient {
     one_socket(bench, attack).from_many_ports()
 }
 
-/// The same number of sessions from one socket, each as if from a different endpoint.
+/// 248 sessions from one socket, each as if from a different endpoint.
 fn one_socket(bench: &Bench, attack: ClientAttack) -> MaliciousClient {
     MaliciousClient::new(attackers_address(bench), VICTIM, attack, pace(MILLION / 10), 248, true)
 }

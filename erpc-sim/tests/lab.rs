@@ -64,7 +64,7 @@ fn without_control_a_path_of_any_length_reaches_the_limit_of_link_and_memory() {
 }
 
 /// A path of 50 ms at 1 Gb/s with 16 MiB of memory, and a path of 1 ms at 10 Gb/s with 8 MiB. With
-/// at most 32 credits they would carry 5 and 260 Mb/s.
+/// at most 32 credits, these paths would carry 5 and 260 Mb/s.
 #[test]
 fn credits_grow_with_the_path_up_to_the_receivers_memory() {
     for (micros, gbps, mebibytes, at_least) in [(50_000, 1, 16, 0.8), (1_000, 10, 8, 5.0)] {
@@ -214,7 +214,7 @@ fn after_a_stall(control: CongestionControl, request: usize, outstanding: usize)
 #[test]
 fn the_goodput_recovers_within_10_ms_after_a_stall_of_50_ms() {
     // A stall delays answers as a long queue does. Congestion control must not keep a low rate
-    // after it.
+    // after the stall.
     for control in [NONE, TIMELY, DCQCN] {
         for (request, outstanding) in [(1_000_000, 1), (1_000_000, 8), (64_000, 8), (32, 8)] {
             let ratio = after_a_stall(control, request, outstanding);
@@ -300,7 +300,8 @@ fn swift_keeps_incast_queues_shorter_than_timely_at_a_small_cost_of_bandwidth() 
 fn dcqcn_keeps_incast_queues_near_the_marking_threshold() {
     for ways in [20, 50, 100] {
         let mut report = run_incast(ways, DCQCN, |_| {});
-        // 100 kB take 32 us, and the path 6 us.
+        // A queue of 100 kB, the marking threshold, takes 32 us. The path without a queue takes 6
+        // us.
         let (median, _) = rtts(&mut report);
         assert!(median < 60.0, "{ways} ways: {median} us");
         assert!(report.counts.marks > 0);

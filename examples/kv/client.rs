@@ -40,7 +40,7 @@ enum Kind {
     Mix,
 }
 
-/// The same work on several threads.
+/// A phase of the load, in which all threads do the same kind of work.
 struct Phase<'a> {
     server: &'a str,
     args: &'a LoadArgs,

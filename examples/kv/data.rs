@@ -21,7 +21,7 @@ pub(crate) struct File {
 }
 
 impl Data {
-    /// Every file below `folder`; without one, the sources of this project.
+    /// Every file below `folder`. Without a folder, the sources of this project.
     pub(crate) fn read(folder: Option<&Path>) -> Result<Self, Failure> {
         match folder {
             Some(folder) => Self::read_folder(folder, &[]),

@@ -13,8 +13,8 @@ use crate::proto::{
 };
 use crate::report::Operation;
 
-/// Prefix of the keys that lanes write. It sorts after usual file names, so that listings of files
-/// do not include it.
+/// Prefix of the keys that lanes write. These keys sort after usual file names, so that listings of
+/// files do not include them.
 const SCRATCH: &str = "~kv-load";
 
 /// A sequence of calls, one at a time. In the first phase, the lanes store the files. In the second

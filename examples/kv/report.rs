@@ -31,7 +31,7 @@ type Latencies = Histogram<u64>;
 /// Completed calls and their latencies.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// By operation. `None` until the first call of the operation.
+    /// Latencies by operation. `None` until the first call of the operation.
     latencies: [Option<Latencies>; Operation::ALL.len()],
     /// Bytes of keys and values in requests.
     sent: u64,
@@ -102,19 +102,19 @@ impl Sum<Self> for Tally {
     }
 }
 
-/// A progress bar on standard error. Hidden if that is not a terminal.
+/// A progress bar on standard error. Hidden if standard error is not a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
     by_time: bool,
 }
 
 impl Progress {
-    /// Progress by the number of files stored, of `count`.
+    /// A bar that shows how many of `count` files are stored.
     pub(crate) fn files(count: usize) -> Self {
         Self::new(count as u64, "storing {bar:40} {pos} of {len} files", false)
     }
 
-    /// Progress by time, until `span` is over.
+    /// A bar that shows how much of `span` has passed.
     pub(crate) fn time(span: Duration) -> Self {
         Self::new(millis(span), "running {bar:40} {msg}", true)
     }

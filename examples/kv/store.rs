@@ -17,7 +17,7 @@ const PAGE_ENTRIES: usize = 1_000;
 /// A page ends with the entry that brings its keys to this number of bytes.
 const PAGE_BYTES: usize = 256 * 1_024;
 
-/// Values by key. All event loops share it.
+/// Values by key. All event loops of the server share this store.
 ///
 /// One lock around one map is enough here. A lookup takes well under a microsecond. Values are
 /// counted references, and their bytes are copied after the lock is released. A scan releases the

@@ -36,7 +36,7 @@ pub fn client(config: EndpointConfig) -> Endpoint {
     Endpoint::udp_with(&loopback(), config).expect("the client endpoint opens")
 }
 
-/// Called by a [`LabService`] with the id of each executed piece of work.
+/// The function that a [`LabService`] calls with the id of each executed piece of work.
 type ExecutionLog = dyn Fn(u64) + Send + Sync;
 
 /// The service. All threads of a server share it.
@@ -83,7 +83,8 @@ impl std::fmt::Debug for LabService {
     }
 }
 
-/// The request for piece of work `id`, and the right answer. `body_len` and `reply_len` are bytes.
+/// The request for piece of work `id`, and the right answer. `body_len` and `reply_len` are in
+/// bytes.
 #[must_use]
 pub fn work(id: u64, body_len: usize, reply_len: usize) -> (WorkRequest, WorkReply) {
     let body = bytes_of(id, body_len);
@@ -192,7 +193,7 @@ impl Lab for LabService {
 #[derive(Default)]
 struct Backends(RefCell<HashMap<SocketAddr, Session>>);
 
-/// Calls the other server from the loop of `endpoint`, and forwards its answer to `responder`.
+/// Calls the other server from the loop of `endpoint`, and forwards the answer to `responder`.
 fn forward(endpoint: &Endpoint, request: ForwardRequest, responder: Responder<ForwardReply>) {
     let Ok(address) = request.server.parse::<SocketAddr>() else {
         return responder.fail(Status::invalid_argument("`server` is not a socket address"));

@@ -1,11 +1,9 @@
 //! Shared code of the end-to-end tests. The tests are in `tests/`.
 //!
-//! | module | purpose |
-//! |---|---|
-//! | [`proto`], [`lab`] | a service with a method for each tested feature |
-//! | [`raw`] | servers and clients below the typed layer |
-//! | [`load`] | an endless load of calls, and a check that their outcomes are true |
-//! | [`incast`] | many clients that share a slow port between network namespaces, or a distant client |
+//! | module | purpose | |---|---| | [`proto`], [`lab`] | a service with a method for each tested
+//! feature | | [`raw`] | servers and clients that use `erpc::raw`, the layer below generated code |
+//! | [`load`] | an endless load of calls, and a check that their outcomes are true | | [`incast`] |
+//! many clients that share a slow port between network namespaces, or a distant client |
 //!
 //! Code that does not depend on erpc is in the crate `erpc-test-tools`.
 

@@ -36,11 +36,11 @@ pub fn lengths_of(lengths: Lengths, id: u64) -> (usize, usize) {
 pub enum CallOutcome {
     /// The client received the right answer.
     Answered,
-    /// The server has not executed it.
+    /// The server has not executed the call.
     NotExecuted(Cause),
-    /// The server may have executed it.
+    /// The server may have executed the call.
     MaybeExecuted(Cause),
-    /// The server has executed it, but the client received at most a part of the response.
+    /// The server has executed the call, but the client received at most a part of the response.
     ResponseLost(Cause),
 }
 

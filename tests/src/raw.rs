@@ -1,4 +1,4 @@
-//! Servers and clients below the typed layer.
+//! Servers and clients that use `erpc::raw`, the layer below generated code.
 
 use std::sync::Arc;
 

@@ -27,7 +27,8 @@ const WARM_UP: u64 = 20_000;
 const CALLS: u64 = 20_000;
 const BYTES: usize = 32;
 
-/// A closed loop of echoes over raw endpoints on one thread.
+/// Makes echo calls in a closed loop over raw endpoints on one thread. After a warm-up, these calls
+/// must not allocate.
 fn raw_path<T: Transport>(client: T, server: T) {
     let config = || EndpointConfig::new().min_rto(millis(500));
     let mut server = listening(server, config());
@@ -123,7 +124,7 @@ fn typed_calls_allocate_only_the_callback() {
         run(2_000);
         let account = Account::new(0);
         account.charge(|| run(CALLS));
-        // One allocation is that of the test's flag.
+        // The test itself allocates once per call, for its flag. This allocation does not count.
         let per_call = account.allocations() as f64 / CALLS as f64 - 1.0;
         eprintln!("{per_call} allocations per typed call with a callback, both sides");
         assert!(per_call <= 1.01, "{per_call} allocations per call");

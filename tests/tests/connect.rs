@@ -96,7 +96,7 @@ fn connecting_times_out_when_the_peer_is_silent() {
             .count();
         assert!((2..=8).contains(&asked), "the client sent {asked} hellos");
 
-        // Calls made while the session opens end with it.
+        // Calls that were made while the session was opening end when it fails to open.
         let lab = LocalLabClient::new(endpoint.open(address.into()));
         let calls: Vec<_> = (0..20).map(|number| lab.count(CountRequest { number })).collect();
         for reply in endpoint.block_on(join_all(calls)) {
@@ -144,7 +144,7 @@ fn a_full_server_refuses_sessions_until_one_closes() {
         let again = connect().expect("the server has room again");
         counts(&endpoint, &LocalLabClient::new(again), 2);
 
-        // The client's own limit applies, too.
+        // The client's own limit of sessions applies, too.
         let server = serve();
         let small = client(EndpointConfig::new().max_sessions(1));
         let first = small.open(server.local_addr().into());

@@ -1,7 +1,7 @@
 //! A typed service over UDP, from the generated client to the handlers and back.
 //!
-//! Needs only a loopback interface: no privileges, no tuned system, no writable folder. All sockets
-//! have the default receive buffer.
+//! The tests need only a loopback interface: no privileges, no tuned system, no writable folder.
+//! All sockets have the default receive buffer.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -154,7 +154,8 @@ fn messages_of_all_sizes_travel_both_ways() {
         let around = |edge: usize| [edge - 1, edge, edge + 1];
         let mut sizes =
             vec![0, 1, 2, 31, 32, 33, 10_000, 100_000, 1 << 20, LIMIT / 2, largest - 1, largest];
-        // Sizes at which messages need one packet more, for different packet sizes and headers.
+        // Sizes around those at which a message needs one packet more, for different packet sizes
+        // and headers.
         sizes.extend([1_024, 1_472, 4_096, 65_507, 2 * 65_507].into_iter().flat_map(around));
         sizes.extend((65_400..65_540).step_by(7));
         for (id, len) in (0..).zip(sizes) {
@@ -162,7 +163,8 @@ fn messages_of_all_sizes_travel_both_ways() {
             let reply = endpoint.block_on(lab.echo(EchoRequest { body: body.clone() }));
             assert!(reply.is_ok_and(|reply| reply.body == body), "echo of {len} bytes");
         }
-        // Nearly all bytes are in the request, or in the response.
+        // In the first call, nearly all bytes are in the request; in the second call, in the
+        // response.
         for (id, there, back) in [(1_000, largest - 100, 0), (1_001, 0, largest - 100)] {
             let (request, expected) = work(id, there, back);
             let reply = endpoint.block_on(lab.work(request)).expect("the call succeeds");

@@ -16,7 +16,7 @@ use erpc_tests::raw::{Answers, Caller, DIGEST, PRODUCE, listening, produce_reque
 
 const SIZE: usize = 256 << 20;
 /// Most bytes that a pool may keep after the calls. While a message grows, it moves to larger
-/// buffers; the pool keeps the former ones for reuse, except those of more than 32 MiB.
+/// buffers. The pool keeps the former buffers for reuse, except those of more than 32 MiB.
 const LITTLE: usize = 64 << 20;
 
 fn config() -> EndpointConfig {
@@ -99,7 +99,7 @@ fn a_request_and_a_response_of_256_mib_arrive() {
         );
         assert_eq!(*replies.borrow(), [(8, of_request), (SIZE, of_request)]);
 
-        // The client rejects a request of one byte more immediately.
+        // The client immediately rejects a request that is one byte larger.
         let mut cx = client.context();
         let request = request_of(&mut cx, 78, SIZE + 1);
         let rejected =

@@ -2,9 +2,9 @@
 //! server use the kernel's UDP in two network namespaces, with a slow and long cable between them.
 //! In simulation, the same endpoints use the simulated network.
 //!
-//! The only test of its binary, so that other tests do not use the cores at the same time. It needs
-//! root and iproute2. Without them, or if the cores are busy, the test prints the reason and is
-//! skipped. If `CI_FULL` is 1, it fails without namespaces.
+//! This test is the only one of its binary, so that other tests do not use the cores at the same
+//! time. It needs root and iproute2. Without them, or if the cores are busy, the test prints the
+//! reason and is skipped. If `CI_FULL` is 1, the test fails without namespaces.
 
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ impl Row {
     /// The reason why this machine allows no conclusion.
     fn confirm(&self, start: Instant) -> Result<(), String> {
         let net = LongPath::new(self.mbps, self.rtt, self.mtu)?;
-        // The times of the simulation, but at least 500 ms of measurement.
+        // As many round trips as in the simulation, but at least 500 ms of measurement.
         let distant = Distant { warm_up: self.rtt * 200, time: (self.rtt * 100).max(millis(500)) };
         let (mut simulated, mut wrong) = (None, 0);
         let mut reason = "no time is left for this path";

@@ -96,7 +96,7 @@ fn servers_of_a_channel_that_do_not_answer() {
             "cannot connect to {first}, {second}: {NO_ANSWER}; the call was not executed and may be retried"
         );
         assert_eq!(printed_by_main(error.clone()), format!("Error: {text}"));
-        // A handler passes the text on.
+        // A handler that fails with this error passes the text on to its caller.
         assert_eq!(Status::from(error).message(), text);
     });
 }

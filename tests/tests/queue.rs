@@ -1,8 +1,8 @@
 //! A real queue: 20 clients send to one server through a slow port.
 //!
-//! The only test of its binary, so that other tests do not use the cores at the same time. It needs
-//! root and iproute2. Without them, or if the cores are busy, the test prints the reason and is
-//! skipped. If `CI_FULL` is 1, it fails without namespaces.
+//! This test is the only one of its binary, so that other tests do not use the cores at the same
+//! time. It needs root and iproute2. Without them, or if the cores are busy, the test prints the
+//! reason and is skipped. If `CI_FULL` is 1, the test fails without namespaces.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ fn median(report: &QueueReport) -> Duration {
 struct Means {
     delay: Duration,
     gbps: f64,
-    /// Fraction of the time in which other work kept the loop from its core, so that it sent
-    /// nothing.
+    /// Fraction of the time in which other work kept a loop from its core, so that the port was
+    /// idle.
     away: f64,
 }
 
@@ -42,8 +42,9 @@ impl Means {
         self.away += report.away / ROUNDS as f64;
     }
 
-    /// Asserts that the median queueing delay is at most a third of that without control, and that
-    /// the throughput is at least 80 % of the link while the loop has its core.
+    /// Asserts that the median queueing delay is at most a third of the delay without control, and
+    /// that the throughput is at least 80 % of the link rate during the time in which no loop is
+    /// kept from its core.
     fn check(&self, name: &str, link_gbps: f64, uncontrolled: &Self) {
         assert!(self.delay * 3 <= uncontrolled.delay, "{name}: {self:?}, none: {uncontrolled:?}");
         assert!(
@@ -59,7 +60,7 @@ const AWAY: f64 = 0.1;
 /// Most attempts at an undisturbed measurement.
 const TRIES: usize = 3;
 
-/// Measures until other load does not disturb the measurement.
+/// Repeats the measurement until other load does not disturb it, at most [`TRIES`] times.
 ///
 /// # Errors
 /// Other load disturbed all attempts.

@@ -66,7 +66,7 @@ fn call_outcomes_are_true_when_a_server_restarts_immediately() {
             load.run(&endpoint, 300 + round * 37);
             server.kill();
             did.extend(executed(&mut server));
-            // Meanwhile, the client still sends to the address.
+            // Until the server runs again, the client still sends to the address.
             server = start(&address.to_string()).0;
             let begun = Instant::now();
             load.drain(&endpoint, secs(10));
@@ -98,7 +98,7 @@ fn call_outcomes_are_true_when_a_server_stays_down() {
         let dead = [None, Some(Cause::Unreachable(NetworkError::NothingListens))];
         assert!(load.outcomes().values().all(|outcome| dead.contains(&outcome.cause())));
 
-        // No server listens. `connect` fails after its timeout.
+        // No server listens. So `connect` fails, at the latest after its timeout.
         let quick = client(config().connect_timeout(millis(300)));
         let error = LocalLabClient::connect(&quick, address).expect_err("no server listens");
         assert!(matches!(error.reason(), ConnectFailure::Handshake(_)), "{error}");

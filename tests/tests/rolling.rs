@@ -26,22 +26,22 @@ struct Work {
     millis: u32,
 }
 
-/// Done in the event loop.
+/// The handler answers immediately, in the event loop.
 const SHORT: Method<Work, Work> = Method::new("test.Rolling/Short");
-/// Takes its time as a task.
+/// The handler takes its time as a task.
 const LONG: Method<Work, Work> = Method::new("test.Rolling/Long");
-/// Takes its time on a worker.
+/// The handler takes its time on a worker.
 const NAP: Method<Work, Work> = Method::new("test.Rolling/Nap");
-/// Sends [`ITEMS`] items, and pauses after each.
+/// The server sends [`ITEMS`] items, and pauses after each.
 const FEED: Method<Work, Work> = Method::new("test.Rolling/Feed");
-/// Answers with the number of items.
+/// The server answers with the number of items that it has received.
 const COLLECT: Method<Work, Work> = Method::new("test.Rolling/Collect");
-/// Sends each item back.
+/// The server sends each item back.
 const CHAT: Method<Work, Work> = Method::new("test.Rolling/Chat");
 
 const ITEMS: u32 = 10;
 
-/// Drain deadline. No call takes as long.
+/// The deadline of a drain. No call takes as long.
 const DRAIN: Duration = secs(3);
 
 /// Counts how often each piece of work was begun, at all servers together.
@@ -272,7 +272,7 @@ fn a_rolling_restart_fails_no_call_and_executes_none_twice() {
             assert_eq!(cut_off, 0, "calls and streams had not ended at the deadline");
             assert!(begun.elapsed() < DRAIN, "the drain took {:?}", begun.elapsed());
             servers.insert(at, start(&service, addresses[at]));
-            // The channels connect again.
+            // The channels have time to connect to the new server.
             thread::sleep(millis(300));
         }
         stop.store(true, Ordering::Relaxed);

@@ -372,7 +372,7 @@ fn a_sleeping_endpoint_wakes_for_other_threads() {
         let (send, replies) = channel();
         let other = thread::spawn(move || {
             for number in 0..20 {
-                // Long enough for the endpoint to fall asleep.
+                // The pause is long enough for the endpoint to fall asleep.
                 thread::sleep(millis(20));
                 let (send, begun) = (send.clone(), Instant::now());
                 let submitted = handle.submit(move |endpoint: &Endpoint| {

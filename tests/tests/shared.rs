@@ -66,7 +66,7 @@ fn tasks_of_a_runtime_get_their_own_replies_and_each_call_runs_once() {
                 runtime.spawn(async move {
                     for call in 0..CALLS {
                         let id = task * CALLS + call;
-                        // From one packet to many, in both directions.
+                        // Requests and responses of one packet to several packets.
                         let (body, reply) =
                             ((id * 97 % 3_000) as usize, (id * 41 % 5_000) as usize);
                         let (request, expected) = work(id, body, reply);
@@ -114,7 +114,7 @@ fn one_client_serves_plain_threads_and_several_runtimes() {
     });
 }
 
-/// A client that no runtime has connected.
+/// A client that is built outside of any runtime, and that does not wait until it is connected.
 fn client_of(server: &ServerHandle, number: u64) -> LabClient {
     let channel = SharedChannel::to(vec![server.local_addr().into()]);
     let with = CallOptions::new().deadline(secs(20 + number));

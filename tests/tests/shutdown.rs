@@ -18,8 +18,8 @@ use erpc_test_tools::process::Process;
 use erpc_tests::lab::{LabService, client, loopback};
 use erpc_tests::proto::{LocalLabClient, NapRequest};
 
-/// Whether a call has failed because its server drains: the server has refused the call and, as the
-/// channel has no other server, the session for another attempt.
+/// Whether a call has failed because its server drains. Either the server has refused the call, or
+/// it has refused a session for a further attempt, because the channel has no other server.
 fn is_refused(error: &CallError) -> bool {
     let cause = match error {
         CallError::NotExecuted(cause) => *cause,
@@ -48,7 +48,7 @@ fn nap(ms: u32) -> NapRequest {
     NapRequest { millis: ms }
 }
 
-/// Runs the loop until the call has been sent and executes.
+/// Runs the loop for 50 ms, so that the call is sent and executes.
 fn begin<C: Future>(endpoint: &Endpoint, call: C) -> std::pin::Pin<Box<C>> {
     let call = Box::pin(call);
     endpoint.run_for(millis(50));
@@ -142,8 +142,8 @@ fn connect(endpoint: &Endpoint, address: SocketAddr) -> LocalLabClient {
     }
 }
 
-/// Starts the server, begins a call, lets `end` signal the server, and checks that the call ends
-/// well and then the server.
+/// Connects to the server, begins a call, and lets `end` signal the server. Checks that first the
+/// call and then the server ends without an error.
 fn end_by_signal(mut server: Process, address: SocketAddr, end: impl FnOnce(&Process)) {
     let endpoint = client(EndpointConfig::new().connect_timeout(secs(10)));
     let lab = connect(&endpoint, address);
@@ -208,7 +208,7 @@ fn a_second_signal_ends_a_server_immediately() {
         let call = begin(&endpoint, lab.nap(nap(8_000)));
         let begun = Instant::now();
         server.terminate();
-        // The server drains when it refuses a call.
+        // Once the server refuses a call, it drains.
         while endpoint.block_on(lab.nap(nap(0))).is_ok() {}
         server.terminate();
         assert_eq!(server.ended(), (Vec::new(), Some(128 + 15)));

@@ -23,13 +23,14 @@ use erpc_tests::lab::loopback;
 type Bytes = Vec<u8>;
 
 const ECHO: Method<Bytes, Bytes> = Method::new("test.Streams/Echo");
-/// The request is the number of messages. Message `n` of the stream is [`message(n)`](message).
+/// The request is the number of messages that the server sends. Message `n` of the stream is
+/// [`message(n)`](message).
 const DOWN: Method<String, Bytes> = Method::new("test.Streams/Down");
 /// Answers with the number of messages, if each is right.
 const UP: Method<Bytes, u64> = Method::new("test.Streams/Up");
 /// The server sends each message back.
 const BOTH: Method<Bytes, Bytes> = Method::new("test.Streams/Both");
-/// The server sends no message, until the client cancels or disconnects.
+/// The server sends no message. The stream lasts until the client cancels it or disconnects.
 const IDLE: Method<u64, u64> = Method::new("test.Streams/Idle");
 
 /// Message `number` of all streams. Most are small, some need several packets.
@@ -235,7 +236,8 @@ fn every_message_arrives_once_and_in_order_despite_losses() {
             });
             let streams: Vec<_> = streams.collect();
             endpoint.block_on(join_all(streams));
-            // Includes sessions of ended streams, which stay until their last push is answered.
+            // The count includes sessions of ended streams, which stay until their last push is
+            // answered.
             assert!(endpoint.stats().expect("called outside of the loop").client_sessions <= 17);
             endpoint.shutdown();
         }

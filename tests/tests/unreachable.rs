@@ -1,5 +1,5 @@
 //! Servers that were killed, ports where nothing listens, networks without a route: the system
-//! says so, and connecting and calls fail quickly, for the reason that it gives. Forged ICMP
+//! reports them, and connecting and calls fail quickly, with the reported reason. Forged ICMP
 //! messages have no effect.
 
 use std::cell::Cell;
@@ -11,9 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use erpc::{
-    Balance, CallError, Cause, Channel, ConnectError, ConnectFailure, Endpoint, EndpointConfig,
-    IdlePolicy, NetworkError, Server, ServerHandle,
+    Balance, CallError, CallOptions, Cause, Channel, ConnectError, ConnectFailure, Endpoint,
+    EndpointConfig, IdlePolicy, NetworkError, RetryPolicy, Server, ServerHandle,
 };
+use erpc_test_tools::ipv4::checksum;
 use erpc_test_tools::limit::{millis, secs, within};
 use erpc_test_tools::netns::{Namespace, skip};
 use erpc_test_tools::process::Process;
@@ -22,7 +23,7 @@ use erpc_tests::load::{Ending, Load, judge};
 use erpc_tests::proto::*;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// Other load of the machine may delay an attempt. It does not delay the best of several.
+/// Number of attempts. Other load of the machine may delay some of them, but not the quickest one.
 const ATTEMPTS: usize = 5;
 
 const POLICIES: [IdlePolicy; 2] = [IdlePolicy::Spin, IdlePolicy::Sleep];
@@ -98,7 +99,9 @@ fn calls_in_flight_to_a_killed_server_end_within_100_ms() {
                 let load = Load::new(&[(1, 500)]);
                 let (mut server, address) = start("127.0.0.1:0");
                 Load::start(&load, || {
-                    LocalLabClient::connect(&endpoint, address).expect("it listens")
+                    let lab = LocalLabClient::connect(&endpoint, address).expect("it listens");
+                    // A retry would end with the failure of another connect.
+                    lab.with(CallOptions::new().retry(RetryPolicy::never()))
                 });
                 load.run(&endpoint, 300);
                 server.kill();
@@ -138,7 +141,9 @@ fn a_session_survives_the_death_of_another_server() {
         let alive = LocalLabClient::connect(&endpoint, lives.local_addr()).expect("it listens");
         dies.kill();
         let gone = CallError::MaybeExecuted(Cause::Unreachable(NetworkError::NothingListens));
-        // The errors of the dead server's packets fail calls on the socket that both share.
+        // The system reports errors about packets to the dead server in later operations of the
+        // socket, which both sessions share. No packet to the living server may be lost because of
+        // this.
         let call = dead.count(CountRequest { number: 0 });
         for number in 0..2_000 {
             count(&endpoint, &alive, number);
@@ -159,7 +164,8 @@ fn a_server_that_restarts_at_its_port_resets_the_session() {
         count(&endpoint, &lab, 1);
         server.kill();
         let _server = start(&address.to_string());
-        // Nothing was sent while the port was closed.
+        // Nothing was sent while the port was closed, so the client first hears of the restart when
+        // the new server resets the session.
         let reply = endpoint.block_on(lab.count(CountRequest { number: 2 }));
         assert_eq!(reply, Err(CallError::MaybeExecuted(Cause::PeerReset)));
     });
@@ -247,20 +253,17 @@ fn a_network_without_a_route_fails_quickly_and_says_so() {
     });
 }
 
-/// An ICMP message "port unreachable" that quotes a packet, given with its IPv4 header.
+/// An ICMP message "port unreachable" that quotes `packet`, which begins with its IPv4 header.
 fn port_unreachable(packet: &[u8]) -> Vec<u8> {
     let mut message = vec![3, 3, 0, 0, 0, 0, 0, 0];
     message.extend_from_slice(&packet[..packet.len().min(128)]);
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| (*low).into());
-    let sum: u32 = message.chunks(2).map(word).sum();
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    let sum = !((sum & 0xFFFF) + (sum >> 16)) as u16;
+    let sum = checksum(&message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     message
 }
 
 /// Sees all UDP packets of this host until `stop`, and forges an ICMP message about each packet to
-/// the port `server`. Returns their number.
+/// the port `server`. Returns the number of forged messages.
 fn forge(server: u16, stop: &AtomicBool) -> usize {
     let raw = |protocol| Socket::new(Domain::IPV4, Type::RAW, Some(protocol)).expect("root");
     let (mut seen, forger) = (raw(Protocol::UDP), raw(Protocol::ICMPV4));
@@ -303,7 +306,8 @@ fn forged_icmp_messages_end_no_session() {
                 number += 1;
                 count(&endpoint, &lab, number);
             }
-            // While a handler runs, the client's pings are forged, too, but they are answered.
+            // While a handler runs, the client sends pings. The forger reports these as
+            // undelivered, too, but the server answers them.
             assert_eq!(endpoint.block_on(lab.nap(NapRequest { millis: 300 })), Ok(NapReply {}));
             stop.store(true, Ordering::Relaxed);
             forger.join().expect("the forger does not panic")

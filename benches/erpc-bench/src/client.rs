@@ -125,7 +125,7 @@ trait ClosedLoop {
 
     fn take_latencies(&mut self) -> Latencies;
 
-    /// The endpoint's counters since it was opened.
+    /// The endpoint's counters since it was opened. A shared client returns zeros.
     fn stats(&mut self) -> EndpointStats;
 
     /// Payload of a call in bytes, request and answer together.
@@ -206,7 +206,7 @@ impl ClosedLoop for GetLoad {
 }
 
 fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
-    // The queue limit covers the case that one session has all calls.
+    // One session may get all calls, so its queue must have room for all of them.
     let socket = socket_to(args.addr).offload(!args.no_offload);
     let integrity = if args.integrity { Integrity::Always } else { Integrity::Auto };
     let config = EndpointConfig::new().queue_limit(args.outstanding()).integrity(integrity);
@@ -258,7 +258,8 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
     let cpu_client = machine::cpu_time() - client_before;
     let (server, after) = (server().zip(server_before), closed_loop.stats());
     let cpu_server = server.map(|(after, before)| after.cpu_time.saturating_sub(before.cpu_time));
-    // Only the count is a difference. `longest` covers the time since the loop was created.
+    // Only the count is the difference between `after` and `before`. `longest` covers the time
+    // since the loop was created.
     let since = |after: LoopGaps, before: LoopGaps| LoopGaps {
         count: after.count.saturating_sub(before.count),
         ..after

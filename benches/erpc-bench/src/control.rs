@@ -30,7 +30,7 @@ pub(crate) fn ask(server: SocketAddr, control: Control) -> Result<ServerState, F
 const MARGIN: Duration = Duration::from_millis(50);
 
 /// [`machine::ping_pong`] between this thread's core and the server's. `None` if they are not two
-/// cores of one machine, if the server does not answer, or without a result of the ping-pong.
+/// cores of one machine, if the server does not answer, or if the ping-pong has no result.
 pub(crate) fn ping_pong(server: SocketAddr) -> Option<f64> {
     let state = ask(server, Control::State).ok()?;
     let here = rustix::thread::sched_getcpu();
@@ -41,7 +41,7 @@ pub(crate) fn ping_pong(server: SocketAddr) -> Option<f64> {
     let park = machine::PING_PONG_TIME + MARGIN * 2;
     ask(server, Control::Park(park)).ok()?;
     let nanos = machine::ping_pong(here, state.core as usize);
-    // The server is parked until then, and would not answer the next call.
+    // Waits until the server is no longer parked: a parked server does not answer the next call.
     thread::sleep((park + MARGIN).saturating_sub(start.elapsed()));
     nanos
 }

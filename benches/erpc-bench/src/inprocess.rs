@@ -164,7 +164,7 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
         load.run(&mut client, outstanding, Duration::from_secs_f64(args.secs), &mut serve)?;
 
     let ns_per_rpc = elapsed.as_nanos() as f64 / rpcs as f64;
-    // Less than `ns_per_rpc` only if other processes used the core.
+    // CPU time per call. It is less than `ns_per_rpc` only if other processes used the core.
     let cpu_ns_per_rpc = (machine::cpu_time() - before).as_nanos() as f64 / rpcs as f64;
     eprintln!(
         "{ns_per_rpc:.1} ns per call of {} bytes, {floor_ns:.1} ns of them for moving its packets",
@@ -195,13 +195,13 @@ fn floor(size: usize, outstanding: usize) -> f64 {
         1 => (HEADER_LEN + size, HEADER_LEN + size),
         _ => (HEADER_LEN + payload, HEADER_LEN + payload::SINK_ANSWER),
     };
-    // The most request packets in flight, so that they fit the ring. `outstanding` does not limit
-    // them enough if a request has many packets.
+    // At most this many request packets are in flight, so that they fit the ring. `outstanding`
+    // does not limit them enough if a request has many packets.
     let in_ring = 256;
     let (to_server, to_client) = (server.local_route(), client.local_route());
     let (request, answer) = (vec![1; request], vec![2; answer]);
     let (mut sent, mut arrived, mut answered) = (0usize, 0usize, 0usize);
-    // CPU time, which excludes the time of other processes on the core.
+    // Measures CPU time, which excludes the time of other processes on the core.
     let start = machine::cpu_time();
     let mut elapsed = Duration::ZERO;
     for turn in 1u32.. {

@@ -22,7 +22,7 @@ const WORD: usize = size_of::<u64>();
 /// Largest request and answer, in bytes: the default limit of endpoints.
 pub(crate) const MAX_MESSAGE: usize = 8 << 20;
 
-/// Parses the bytes of a message for the command line.
+/// Parses the size of a message, in bytes, for the command line.
 pub(crate) fn message(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(bytes) if bytes <= MAX_MESSAGE => Ok(bytes),

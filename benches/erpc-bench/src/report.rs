@@ -131,7 +131,8 @@ pub(crate) struct LoopOutcome {
     pub(crate) cpu_client: Duration,
     pub(crate) cpu_server: Option<Duration>,
     pub(crate) resent: Retransmissions,
-    /// Stalls of the event loops. `None` if the side has no event loop or does not answer.
+    /// Stalls of the event loops. `None` if this side has no event loop, or if the server does not
+    /// answer the control call.
     pub(crate) gaps_client: Option<LoopGaps>,
     pub(crate) gaps_server: Option<LoopGaps>,
     pub(crate) pp_ns: Option<f64>,

@@ -65,7 +65,7 @@ impl proto::Bench for Store {
     }
 }
 
-/// One answer in this number is corrupted, if corruption is on.
+/// If corruption is on, one answer in this many is corrupted.
 const DAMAGE_EVERY: u64 = 61;
 
 /// The application of a server endpoint.
@@ -74,8 +74,8 @@ pub(crate) struct Answerer {
     sink: Arc<dyn ReplySink>,
     damages: bool,
     answers: u64,
-    /// How long a client wants this core to be free. `None` once the endpoint's thread has taken
-    /// the value.
+    /// How long the endpoint's thread must sleep, because a client needs the thread's processor
+    /// core. `None` if no client has asked, and once the thread has taken the value.
     park: Option<Duration>,
 }
 
@@ -88,8 +88,8 @@ impl Answerer {
         Ok(Self { routes, sink: Arc::new(NoDeferral), damages, answers: 0, park: None })
     }
 
-    /// Takes the time for which the thread should free its core. The thread calls this after it has
-    /// sent the answer.
+    /// Takes the time for which the endpoint's thread must sleep. The thread calls this after it
+    /// has sent the answer.
     pub(crate) fn take_park(&mut self) -> Option<Duration> {
         self.park.take()
     }

@@ -137,7 +137,8 @@ struct Figures {
     up: f64,
     /// Latencies of calls in sequence.
     call: Latencies,
-    /// Latencies of the first message of streams in sequence, each of one message.
+    /// Latencies from the start of a stream to its first message. The streams run in sequence, and
+    /// each has one message.
     one: Latencies,
 }
 

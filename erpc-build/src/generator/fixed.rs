@@ -141,7 +141,7 @@ impl Generator {
                 let of = self.types.message(&package, &of);
                 Form::in_place(name, size, quote!(#of::new()), of)
             }
-            // Bytes: `layout::read` has refused the other kinds.
+            // Only bytes are left: `layout::read` has refused the other kinds.
             _ => {
                 let size = field_size(field);
                 let count = Literal::u32_unsuffixed(size);

@@ -48,8 +48,8 @@ impl Scope<'_> {
         };
         let request = match self.layout(&method.input_proto_type) {
             Some(Layout::Fixed) => "Fixed",
-            // Only for plain functions: a view borrows from the packet, so it cannot live across an
-            // `await`.
+            // Only handlers that are plain functions get a view: it borrows from the packet, so it
+            // cannot live across an `await`.
             Some(Layout::View) if self.plan(method).shape.is_sync() => "Borrowed",
             _ => "Prost",
         };

@@ -43,7 +43,7 @@ pub(crate) struct Generator {
     pub(crate) traits: ParsedAttributes,
     pub(crate) clients: ParsedAttributes,
     pub(crate) messages: ParsedAttributes,
-    /// `google.protobuf` is generated rather than taken from `erpc::prost_types`.
+    /// Whether `google.protobuf` is generated, instead of taken from `erpc::prost_types`.
     pub(crate) well_known_types: bool,
     /// Names of messages, enums and views by package.
     pub(crate) type_names: HashMap<String, Vec<String>>,
@@ -133,8 +133,8 @@ impl Scope<'_> {
         }
     }
 
-    /// The trait and the clients, as far as the package's module can re-export them: no message,
-    /// enum or view of the package may have the same name.
+    /// The trait and the clients that the package's module re-exports: those whose name no message,
+    /// enum or view of the package has.
     fn reexports(&self) -> Vec<Ident> {
         let parts = self.generator.parts;
         let client = |kind| (parts.client, self.client_ident(kind));

@@ -47,7 +47,8 @@ impl Scope<'_> {
             _ => "An `async fn` that runs in the event loop.",
         };
         let errors = "The caller gets this status.";
-        // The compiler's error about an `async fn` in place of a plain one does not say what to do.
+        // If a user writes an `async fn` in place of a plain function, the compiler's error does
+        // not say what to do. So the documentation says it.
         let hint = match shape {
             Shape::Dispatch | Shape::Worker => Some(
                 "For an `async fn`, set `option (erpc.method) = { mode: ASYNC };` in the `.proto` \

@@ -29,10 +29,10 @@ pub(crate) const MIN_PAYLOAD: usize = 1_024;
 /// # Ownership
 ///
 /// The user gives a msgbuf to a call or a response. A call returns the msgbuf when the call ends.
-/// The msgbuf of a response stays in its slot until the client has the response. Transmit queues
-/// hold counted references ([`TxPacket::hold`]). While one exists, every method that writes to the
-/// message panics, because the NIC may still read the bytes. The protocol flushes its queues before
-/// it returns a buffer (section 6.3.2.2), so users never see that panic.
+/// The msgbuf of a response stays in its slot until the client has acknowledged the response.
+/// Transmit queues hold counted references ([`TxPacket::hold`]). While one exists, every method
+/// that writes to the message panics, because the NIC may still read the bytes. The protocol
+/// flushes its queues before it returns a buffer (section 6.3.2.2), so users never see that panic.
 ///
 /// # Use as `Buf` and `BufMut`
 ///

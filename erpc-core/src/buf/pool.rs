@@ -1,4 +1,5 @@
-//! The pool of msgbufs: size classes, one owner that allocates, returns from any thread.
+//! The pool of msgbufs. It keeps idle memory in size classes. One owner allocates; msgbufs are
+//! returned from any thread.
 
 use std::fmt;
 use std::ops::AddAssign;

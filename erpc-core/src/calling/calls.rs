@@ -1,10 +1,10 @@
 //! The calls of an endpoint, and the queue of submissions to the protocol.
 //!
-//! The raw endpoint is borrowed while its turn runs, and handlers and callbacks run within the
-//! turn. So no function that a user calls may borrow the raw endpoint. Instead, calls become
-//! [`Submission`]s in a queue. The loop drains the queue at the start of a turn and right after
-//! each handler or callback, while it holds the endpoint. Outside of the loop, a long queue is
-//! drained early.
+//! The raw endpoint (`Rpc`) is borrowed while its turn runs, and handlers and callbacks run within
+//! the turn. So a function that users call must not borrow the raw endpoint there. Instead, calls
+//! become [`Submission`]s in a queue. The loop drains the queue at the start of a turn and right
+//! after each handler or callback, while it holds the raw endpoint. If code outside of a turn makes
+//! many calls, the queue is drained without waiting for the next turn.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
@@ -19,6 +19,7 @@ use super::table::CallTable;
 use crate::buf::Pool;
 use crate::event_loop::Context;
 use crate::executor::scheduler::Scheduler;
+use crate::log;
 use crate::mutants::mutant;
 use crate::protocol::{CallError, Cause, SessionEvent, SessionId};
 use crate::transport::Transport;
@@ -33,8 +34,8 @@ pub(crate) struct Calls<T: Transport> {
     table: RefCell<CallTable<T::Route>>,
     callbacks: Callbacks,
     pub(super) submissions: RefCell<VecDeque<Submission<T::Route>>>,
-    /// Callback calls whose last attempt failed before anything of it was sent. The loop runs these
-    /// callbacks, so that no callback runs within the function that it was passed to.
+    /// Calls with callbacks whose last attempt failed before any packet of it was sent. The loop
+    /// runs these callbacks, so that no callback runs within the function that it was passed to.
     pub(super) failures: RefCell<VecDeque<FailedCall>>,
     /// The state of each session that this endpoint opened, shared with the session's handles.
     pub(super) links: RefCell<HashMap<SessionId, Rc<Link<T::Route>>>>,
@@ -43,7 +44,7 @@ pub(crate) struct Calls<T: Transport> {
     pub(super) posted_wakers: RefCell<Vec<Waker>>,
 }
 
-/// A call with a callback, whose last attempt failed before anything of it was sent.
+/// A call with a callback, whose last attempt failed before any packet of it was sent.
 pub(super) struct FailedCall {
     pub(super) key: usize,
     pub(super) error: CallError,
@@ -127,8 +128,8 @@ impl<T: Transport> Calls<T> {
         let phase = match event {
             SessionEvent::Opened => LinkPhase::Open,
             SessionEvent::Draining => {
-                // The session takes no more calls. The server waits until it is closed. A stream's
-                // session is closed when the stream has ended.
+                // The server takes no more calls on the session, and waits until the session is
+                // closed. If a stream uses the session, it is closed when the stream has ended.
                 if !link.has_stream() {
                     cx.disconnect(session);
                 }
@@ -139,6 +140,12 @@ impl<T: Transport> Calls<T> {
             }
             SessionEvent::Closed(cause) => LinkPhase::Closed(cause),
         };
+        match phase {
+            LinkPhase::Opening => {}
+            LinkPhase::Open => log::session_opened(cx.now(), &link.peer),
+            LinkPhase::Draining => log::session_draining(cx.now(), &link.peer),
+            LinkPhase::Closed(cause) => log::session_ended(cx.now(), &link.peer, cause),
+        }
         link.enter(phase, self.scheduler.executor());
     }
 

@@ -29,8 +29,8 @@ pub(crate) struct Link<R> {
     phase: Cell<LinkPhase>,
     /// Number of calls on the session that have not ended.
     calls: Cell<u32>,
-    /// Whether a stream has the session. Then the session stays open for it while the server shuts
-    /// down.
+    /// Whether a stream uses the session. If the server shuts down, such a session stays open until
+    /// the stream has ended.
     has_stream: Cell<bool>,
     waiters: RefCell<Waiters>,
     /// The channel that keeps this session open; `None` for a session of a user.
@@ -89,7 +89,7 @@ impl<R> Link<R> {
         self.has_stream.get()
     }
 
-    /// A stream begins to use the session, or has ended.
+    /// Called with true when a stream begins to use the session, and with false when it has ended.
     pub(crate) fn set_has_stream(&self, has: bool) {
         self.has_stream.set(has);
     }

@@ -43,8 +43,8 @@ impl CallOptions {
         Self::default()
     }
 
-    /// Ends a call `within` this time after it is made, instead of the method's own limit. The
-    /// request carries the remaining time to the server.
+    /// A call ends at the latest when the time `within` has passed since it was made, whatever the
+    /// method's own limit is. The request carries the remaining time to the server.
     #[must_use]
     pub const fn deadline(mut self, within: Duration) -> Self {
         self.time = TimeLimit::Within(within);

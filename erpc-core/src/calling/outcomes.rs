@@ -207,7 +207,7 @@ impl<T: Transport> Calls<T> {
 
     /// Ends a call that neither a future nor a callback of this endpoint waits for: a call of
     /// another thread, which gets the outcome, or a cancelled call. `outcome` is called with true
-    /// for the former.
+    /// for a call of another thread.
     fn end_elsewhere(
         &self,
         mut calls: RefMut<'_, CallTable<T::Route>>,
@@ -227,8 +227,9 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// Wakes the tasks of other threads whose calls have ended since the last call of this function:
-    /// once per turn, so that a runtime that sleeps is woken once for all of them.
+    /// Wakes the tasks of other threads whose calls have ended since the last call of this
+    /// function. The loop calls it once per turn, so that it wakes a sleeping runtime once for all
+    /// of them.
     #[inline]
     pub(crate) fn wake_posted(&self) {
         if !self.posted_wakers.borrow().is_empty() {

@@ -49,7 +49,7 @@ pub(crate) enum NoSession {
 }
 
 /// Retry and queueing state of a call on a channel. A call that gets a session immediately and has
-/// no retry policy gets its plan when its session fails.
+/// no retry policy gets its plan only when its first attempt fails.
 pub(crate) struct CallPlan<R> {
     pub(super) source: Rc<dyn SessionSource<R>>,
     pub(super) head: CallHead,
@@ -61,7 +61,7 @@ pub(crate) struct CallPlan<R> {
     pub(super) stage: PlanStage,
     /// The request, while the call is queued or backs off.
     pub(super) request: Option<MsgBuf>,
-    /// The session of the last attempt.
+    /// The session of the last attempt, whose server the next attempt avoids.
     pub(super) avoid: Option<Rc<Link<R>>>,
     /// The error of an earlier attempt that the server may have executed.
     pub(super) earlier: Option<CallError>,

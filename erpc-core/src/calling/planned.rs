@@ -160,7 +160,7 @@ impl<T: Transport> Calls<T> {
         let Some(CallEntry { outcome, plan, head, .. }) = calls.get(key) else {
             return Err((error, request));
         };
-        // A call that found no session fails at once, unless it waits for a server.
+        // Whether a call without a retry policy is repeated. If it was on no session, it is not.
         let repeats = !head.flags.is_final() && link.is_some() && is_repeatable(&error);
         if repeats
             && plan.is_none()

@@ -84,7 +84,7 @@ impl PostedCall {
         }
     }
 
-    /// Stores `waker`, unless the outcome has arrived meanwhile.
+    /// Stores `waker`, unless the outcome has arrived since [`Self::poll`] released the lock.
     fn wait(&self, waker: Waker) -> Poll<PostedOutcome> {
         let mut state = self.state();
         let mut unused = Some(waker);
@@ -109,14 +109,14 @@ impl PostedCall {
         matches!(*self.state(), PostedState::Ended(_))
     }
 
-    /// The future was dropped. Returns whether the call is still in progress, so that the endpoint
-    /// must cancel it.
+    /// Called when the future was dropped. Returns whether the call is still in progress; then the
+    /// endpoint must cancel it.
     pub(crate) fn abandon(&self) -> bool {
         let before = std::mem::replace(&mut *self.state(), PostedState::Over);
         matches!(before, PostedState::Pending(_))
     }
 
-    /// Whether the future was dropped.
+    /// Whether the future was dropped, or has taken the outcome.
     pub(crate) fn is_over(&self) -> bool {
         matches!(*self.state(), PostedState::Over)
     }
@@ -147,7 +147,7 @@ impl PostedCaller {
         Self { call: Some(Arc::clone(call)) }
     }
 
-    /// Gives the outcome. Returns the waker of the task that waits for it.
+    /// Gives the call its outcome. Returns the waker of the task that waits for the outcome.
     pub(crate) fn end(mut self, outcome: PostedOutcome) -> Option<Waker> {
         self.call.take()?.end(outcome)
     }

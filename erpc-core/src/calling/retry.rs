@@ -11,13 +11,13 @@ use crate::time::Instant;
 /// When a failed call is retried, and how often.
 ///
 /// # Without a policy
-/// A call over a [`Channel`](crate::client::Channel) whose session ended before the call was
-/// executed ([`CallError::NotExecuted`]), or whose server refused it to shut down, is made again on
-/// another session, whether or not its method is idempotent, until its deadline. All calls of the
-/// channel have a budget for this: 1,000 such retries, plus 100 per second up to that number.
-/// Retries of refused calls are outside of the budget: a server that shuts down refuses each call
-/// once, and gets no more. The pauses are those of
-/// [`RetryPolicy::backoff`]. If no server can be reached, the call fails; see
+/// A call over a [`Channel`](crate::client::Channel) that was certainly not executed
+/// ([`CallError::NotExecuted`]), because its session ended or because its server shuts down and
+/// refused it, is made again on another session until its deadline. Its method need not be
+/// idempotent. All calls of the channel share a budget for these retries: it holds at most 1,000
+/// retries, starts full, and refills by 100 per second. Retries of refused calls are outside of the
+/// budget: a server that shuts down refuses each call once, and gets no further calls. The pauses
+/// are those of [`RetryPolicy::backoff`]. If no server can be reached, the call fails; see
 /// [`CallOptions::wait_for_ready`](super::CallOptions::wait_for_ready). [`RetryPolicy::never`]
 /// switches these retries off.
 ///
@@ -29,9 +29,9 @@ use crate::time::Instant;
 /// ends. Calls of other methods are retried as without a policy, unless
 /// [`RetryPolicy::also_unexecuted`] is set.
 ///
-/// An attempt avoids the server of the attempt before, if that session is still open and another
-/// server is connected. It sends the request as it was first encoded, and has the rest of the
-/// call's time.
+/// A retry avoids the server of the previous attempt, if the session of that attempt is still open
+/// and another server is connected. The retry sends the request as it was first encoded, and has
+/// the rest of the call's time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -85,9 +85,9 @@ impl RetryPolicy {
     }
 
     /// How many retries all calls of a channel may make together, so that retries do not overload
-    /// servers in trouble: `ratio` per call, plus `per_second` each second. At most ten times
-    /// `per_second` unused retries are kept, or 100 if that is more. Defaults: 0.2 and 10. Calls
-    /// that a server refuses because it shuts down are retried outside of the budget.
+    /// servers in trouble: `ratio` per call, plus `per_second` each second. Unused retries are kept
+    /// up to ten times `per_second`, or up to 100 if that is more. Defaults: 0.2 and 10. Calls that
+    /// a server refuses because it shuts down are retried outside of the budget.
     #[must_use]
     pub const fn budget(mut self, ratio: f32, per_second: u32) -> Self {
         self.ratio = ratio;
@@ -100,7 +100,7 @@ impl RetryPolicy {
         self.attempts <= 1
     }
 
-    /// Whether a call of a method, idempotent or not, can be retried at all.
+    /// Whether this policy allows any retry of calls of a method that is, or is not, `idempotent`.
     pub(crate) fn covers(&self, idempotent: bool) -> bool {
         self.attempts > 1 && (idempotent || self.unexecuted)
     }
@@ -122,8 +122,8 @@ impl RetryPolicy {
     }
 }
 
-/// The policy of calls without one. The pauses double up to a second, so that calls without a
-/// deadline do not retry often.
+/// The policy that applies to calls without a policy of their own. The pauses double up to a
+/// second, so that calls without a deadline do not retry often.
 pub(crate) const UNEXECUTED: RetryPolicy =
     RetryPolicy::new(u32::MAX).also_unexecuted().budget(0.0, 100);
 
@@ -211,8 +211,8 @@ impl RetryBudgets {
     }
 }
 
-/// A retry budget: a token bucket, counted in billionths of a token. One unit is what 1
-/// ns adds at one retry per second, so refills round nothing away, however frequent they are.
+/// A retry budget: a token bucket, counted in billionths of a token. At one retry per second, each
+/// nanosecond adds one unit, so refills round nothing away, however frequent they are.
 #[derive(Default)]
 pub(crate) struct RetryBudget {
     tokens: Cell<u64>,
@@ -238,8 +238,8 @@ impl RetryBudget {
     }
 
     /// Whether a call that failed with `error` may be made again. Takes the retry from the budget,
-    /// unless a server that shuts down has refused the call: it refuses each call once and gets no
-    /// more, so these retries overload no server in trouble.
+    /// unless a server that shuts down has refused the call: this server gets no further calls, so
+    /// these retries overload no server in trouble.
     pub(super) fn grants(&self, policy: &RetryPolicy, error: &CallError, now: Instant) -> bool {
         if *error == CallError::NotExecuted(Cause::PeerDraining) && !mutant!(DrainCharged) {
             self.granted.set(self.granted.get() + 1);

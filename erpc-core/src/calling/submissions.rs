@@ -13,10 +13,12 @@ use super::table::{CallEntry, CallOutcome};
 use crate::buf::MsgBuf;
 use crate::event_loop::Context;
 use crate::executor::scheduler::Lifecycle;
+use crate::log;
 use crate::protocol::{CallError, Cause, NewCall, RejectReason};
 use crate::transport::Transport;
 
-/// Queue length at which submissions made outside of the loop are drained early.
+/// Queue length at which submissions made outside of a turn are drained without waiting for the
+/// next turn.
 const GATHER: usize = 32;
 
 /// A user's operation that the raw endpoint has to perform.
@@ -103,14 +105,14 @@ impl<T: Transport> Calls<T> {
         self.scheduler().wake_loop();
     }
 
-    /// Whether the queue is long enough to be drained early.
+    /// Whether the queue is long enough to be drained before the next turn.
     #[inline]
     pub(crate) fn has_gathered(&self) -> bool {
         self.submissions.borrow().len() >= GATHER
     }
 
-    /// Hands the queued submissions to the protocol. Submissions queued meanwhile stay in the
-    /// queue.
+    /// Hands the queued submissions to the protocol. Submissions that are queued during this call
+    /// stay in the queue.
     pub(crate) fn drain(&self, cx: &mut Context<'_, T>) {
         let count = self.queued();
         for _ in 0..count {
@@ -173,8 +175,11 @@ impl<T: Transport> Calls<T> {
                     link.started(id);
                     self.links.borrow_mut().insert(id, link);
                 }
-                Err(error) => link
-                    .enter(LinkPhase::Closed(Cause::Connect(error)), self.scheduler().executor()),
+                Err(error) => {
+                    let cause = Cause::Connect(error);
+                    log::session_ended(cx.now(), &link.peer, cause);
+                    link.enter(LinkPhase::Closed(cause), self.scheduler().executor());
+                }
             },
             Submission::Disconnect(link) => {
                 if let Ok(id) = link.usable() {

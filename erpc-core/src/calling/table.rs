@@ -30,7 +30,8 @@ pub(crate) struct CallEntry<R> {
     pub(super) link: Option<Rc<Link<R>>>,
     /// Retry and queueing state of a call on a channel.
     pub(super) plan: Option<Box<CallPlan<R>>>,
-    /// For the attempts on sessions. Meaningless before the first one.
+    /// What attempts on sessions need besides the request. Meaningless before the first such
+    /// attempt.
     pub(super) head: CallHead,
     /// The request, from its submission on a session until the protocol takes it.
     pub(super) unsent: Option<MsgBuf>,
@@ -103,8 +104,9 @@ impl<R> CallTable<R> {
     /// Inserts a call and returns its key. Allocates only when more calls are in progress than ever
     /// before.
     ///
-    /// Entries are written field by field, here and where calls end. An entry built elsewhere and
-    /// copied as a whole is read back while its parts are still in the store buffer, which stalls.
+    /// Entries are written field by field, here and where calls end. If an entry were built
+    /// elsewhere and then copied as a whole, the copy would read fields that are still in the
+    /// processor's store buffer, and stall.
     #[inline(always)]
     pub(crate) fn insert(
         &mut self,
@@ -250,7 +252,7 @@ impl<R> CallTable<R> {
         }
     }
 
-    /// Whether this entry is the one of `call`. A key may have been reused.
+    /// Whether `key` still is the key of `call`, and not of a later call.
     pub(super) fn is_posted(&self, key: usize, call: &Arc<PostedCall>) -> bool {
         matches!(
             self.look(key),

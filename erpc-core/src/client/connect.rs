@@ -18,7 +18,8 @@ impl<T: Transport> Endpoint<T> {
     /// at most the connect timeout, until a session is open.
     ///
     /// # Errors
-    /// [`ConnectFailed`] with the address that was tried last, or the name that has none.
+    /// [`ConnectFailed`] with the address that was tried last, or with the name if it has no
+    /// address.
     ///
     /// # Panics
     /// Within a handler or callback, like [`Endpoint::block_on`].

@@ -145,7 +145,7 @@ impl<T: Transport> Session<T> {
         self.link().peer
     }
 
-    /// Whether the handshake is done and the session has not ended.
+    /// Whether the handshake is done, the session has not ended, and its server does not shut down.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.link().phase() == LinkPhase::Open

@@ -23,9 +23,9 @@ impl<T: Transport> Endpoint<T> {
     /// * New sessions, calls and streams are refused. Their handlers do not run, and callers learn
     ///   that: [`CallError::NotExecuted`](crate::protocol::CallError::NotExecuted) with
     ///   [`Cause::PeerDraining`](crate::protocol::Cause::PeerDraining). Clients are told
-    ///   immediately. Channels use other servers from then on, and make refused calls there.
-    /// * Calls that run on workers, as tasks, or that are answered later, and streams, go on. The
-    ///   loop must run.
+    ///   immediately. Channels use other servers from then on, and make refused calls again there.
+    /// * Streams go on, and so do calls whose handlers run on workers, run as tasks, or answer
+    ///   later. For this, the loop must run.
     /// * After `within`, tasks are dropped, and their callers get
     ///   [`Code::Unavailable`](crate::status::Code::Unavailable): the handler may have done a part
     ///   of its work. A worker's handler cannot be stopped, but its caller is told, too. Calls that
@@ -34,8 +34,8 @@ impl<T: Transport> Endpoint<T> {
     /// A client whose process is gone, or that does not run its loop, delays the end by half a
     /// second.
     ///
-    /// The endpoint's own calls to other servers are not affected. Then end the endpoint with
-    /// [`Endpoint::shutdown`]; it does not serve again.
+    /// The endpoint's own calls to other servers are not affected. After the drain, end the
+    /// endpoint with [`Endpoint::shutdown`]; it does not serve again.
     #[must_use = "futures do nothing unless polled"]
     pub fn drain(&self, within: Duration) -> impl Future<Output = usize> + use<T> {
         drain(Rc::clone(self.parts()), self.now() + within)

@@ -66,9 +66,10 @@ impl<T: Transport> EndpointParts<T> {
         1
     }
 
-    /// The last endpoint handle was dropped, after [`EndpointParts::shut_down`]. No further turn
-    /// will run, so this calls the queued callbacks and drops the rest. Sessions keep these parts
-    /// alive, so anything kept here could keep itself alive.
+    /// Called after [`EndpointParts::shut_down`], when the last endpoint handle was dropped. No
+    /// further turn will run, so this function runs the callbacks of calls that have failed, and
+    /// drops all others. Callbacks can hold sessions, and sessions hold references to these parts.
+    /// So a callback that stayed here would keep itself in memory.
     pub(super) fn orphan(&self) {
         self.scheduler().executor().clear();
         self.calls().run_failures();

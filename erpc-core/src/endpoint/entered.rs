@@ -43,8 +43,8 @@ impl EnteredEndpoint {
 
 impl Drop for EnteredEndpoint {
     fn drop(&mut self) {
-        // Dropped after the borrow: this may be the endpoint's last reference, and dropping an
-        // endpoint may run any code.
+        // `left` may be the endpoint's last reference, and dropping an endpoint may run any code.
+        // So it is dropped when the list is no longer borrowed.
         let left = ENTERED.with_borrow_mut(Vec::pop);
         drop(left);
     }

@@ -50,8 +50,8 @@ impl<T: Transport> Handle<T> {
         })
     }
 
-    /// Like [`Handle::submit`], however many jobs are queued, for callers that bound their own jobs.
-    /// Drops the job if the endpoint is gone.
+    /// Like [`Handle::submit`], but accepts any number of queued jobs. For callers that bound the
+    /// number of their jobs themselves. Drops the job if the endpoint is gone.
     pub(crate) fn submit_always(&self, job: impl FnOnce(&Endpoint<T>) + Send + 'static) {
         // A refused job is dropped, which tells its owner.
         self.mailbox.submit(here(job), usize::MAX).unwrap_or(());

@@ -22,4 +22,5 @@ mod watch;
 pub use census::{Census, check_invariants};
 pub use handle::{Handle, SubmitError};
 pub use here::{sleep, spawn, timeout};
+pub(crate) use open::WeakEndpoint;
 pub use open::{Endpoint, OpenError};

@@ -5,14 +5,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::entered::{self, AnyEndpoint};
 use super::handle::Handle;
 use super::parts::EndpointParts;
-use super::watch::OverflowWatch;
+use super::watch::Watch;
 use crate::buf::{MsgBuf, NoMemory};
 use crate::debug_text::debug_is_display;
 use crate::event_loop::idle::IdlePolicy;
@@ -90,7 +90,7 @@ pub(super) struct EndpointOwner<T: Transport> {
     pub(super) idle: Cell<IdlePolicy>,
     /// See [`Endpoint::local`].
     pub(super) locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
-    pub(super) watch: OverflowWatch,
+    pub(super) watch: Watch,
 }
 
 impl<T: Transport> Drop for EndpointOwner<T> {
@@ -140,7 +140,7 @@ impl<T: Transport> Endpoint<T> {
             parts,
             idle: Cell::default(),
             locals: RefCell::default(),
-            watch: OverflowWatch::default(),
+            watch: Watch::default(),
         };
         Ok(Self { owner: Rc::new(owner) })
     }
@@ -245,7 +245,7 @@ impl<T: Transport> Endpoint<T> {
     /// handle does the same. A second call does nothing. Within a handler or callback, the endpoint
     /// accepts no more calls from now on, and the rest happens at the end of the turn.
     pub fn shutdown(&self) {
-        // Such a value may hold the endpoint, which would then never be dropped.
+        // A value of `local` may hold the endpoint, which would then never be dropped.
         drop(self.owner.locals.take());
         self.owner.parts.shut_down();
     }
@@ -329,6 +329,28 @@ impl<T: Transport> Endpoint<T> {
 
     pub(crate) fn parts(&self) -> &Rc<EndpointParts<T>> {
         &self.owner.parts
+    }
+
+    /// Sets the time of a virtual clock, also while a turn runs; see [`Endpoint::run_once_at`].
+    pub(crate) fn set_time(&self, now: Instant) {
+        self.owner.parts.scheduler().set_time(now);
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakEndpoint<T> {
+        WeakEndpoint(Rc::downgrade(&self.owner))
+    }
+}
+
+/// An endpoint that this does not keep alive.
+pub(crate) struct WeakEndpoint<T: Transport>(Weak<EndpointOwner<T>>);
+
+impl<T: Transport> WeakEndpoint<T> {
+    pub(crate) fn upgrade(&self) -> Option<Endpoint<T>> {
+        self.0.upgrade().map(|owner| Endpoint { owner })
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

@@ -143,8 +143,8 @@ impl<T: Transport> EndpointParts<T> {
     }
 
     /// Runs the closures that other threads have submitted; returns their number. A panic of a
-    /// closure does not reach the loop, which belongs to another thread than the closure. The panic
-    /// hook has reported it.
+    /// closure does not reach the loop, because the closure is not from the loop's thread. The
+    /// panic hook reports it.
     pub(super) fn run_jobs(&self) -> usize {
         if !self.mailbox.bell().is_rung() {
             return 0;
@@ -167,18 +167,19 @@ impl<T: Transport> EndpointParts<T> {
         if !self.is_busy()
             && let Some(mut rpc) = self.rpc()
         {
-            let timer = self.scheduler.timers().next();
-            let until_timer = (timer != Instant::NEVER).then(|| timer - self.scheduler.now());
+            let (now, timer) = (self.scheduler.now(), self.scheduler.timers().next());
+            let until_timer = (timer != Instant::NEVER).then(|| timer - now);
             let limit = match (until_timer, limit) {
                 (Some(timer), Some(limit)) => Some(timer.min(limit)),
                 (timer, limit) => timer.or(limit),
             };
-            self.mailbox.bell().sleep(|| rpc.wait(limit));
+            self.mailbox.bell().sleep(|| rpc.wait_at(now, limit));
         }
     }
 
-    /// When work is due without a packet: a timer, or a handshake that waits for its path.
-    /// [`Instant::NEVER`] if none is. The protocol is included only while no turn runs.
+    /// The time at which there is work even if no packet arrives: when the earliest timer is due,
+    /// or a time in the past if a handshake waits for the look-up of its path. [`Instant::NEVER`]
+    /// if there is neither. The protocol is included only while no turn runs.
     pub(super) fn next_deadline(&self) -> Instant {
         let of_protocol = self.rpc().and_then(|rpc| rpc.next_deadline());
         of_protocol.unwrap_or(Instant::NEVER).min(self.scheduler.timers().next())

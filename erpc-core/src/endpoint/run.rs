@@ -136,6 +136,7 @@ impl<T: Transport> Endpoint<T> {
     #[inline]
     fn rest(&self, idler: &mut Idler, limit: Option<Duration>) {
         if idler.should_sleep(|| self.now()) {
+            self.owner.watch.look_now(&self.owner.parts);
             self.owner.parts.sleep(limit);
         } else {
             idler.pause();

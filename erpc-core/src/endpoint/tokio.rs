@@ -91,7 +91,7 @@ impl<T: Transport> Remote<T> {
         let submitted = self.handle.submit(move |endpoint| {
             match catch_unwind(AssertUnwindSafe(|| job(endpoint.clone()))) {
                 Ok(future) => drop(endpoint.spawn(answer(future, sender))),
-                // Fails if the receiver was dropped meanwhile.
+                // Fails if the caller has dropped the future of `run`.
                 Err(_panic) => drop(sender.send(Err(RemoteError::Panicked))),
             }
         });
@@ -120,7 +120,7 @@ async fn answer<F: Future>(future: F, mut sender: oneshot::Sender<Result<F::Outp
     })
     .await;
     if let Some(output) = output {
-        // Fails if the receiver was dropped meanwhile.
+        // Fails if the caller has dropped the future of `run`.
         drop(sender.send(output.map_err(|_panic| RemoteError::Panicked)));
     }
 }
@@ -210,6 +210,7 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
             yield_now().await;
             continue;
         }
+        endpoint.owner.watch.look_now(parts);
         ready = watch.sleep(parts).await?;
     }
     Ok(())
@@ -231,7 +232,8 @@ impl WatchedSockets {
         Ok(Self { socket: watched(socket)?, event: watched(event)? })
     }
 
-    /// Waits until there is work. Returns the readiness to clear when the socket is found empty.
+    /// Waits until there is work. Returns tokio's readiness of the socket, if the socket was
+    /// reported readable: the caller clears it when it finds the socket empty.
     async fn sleep(&self, parts: &EndpointParts<UdpTransport>) -> io::Result<Option<Ready<'_>>> {
         let deadline = parts.next_deadline();
         let timer = (deadline != Instant::NEVER).then(|| deadline - parts.scheduler().now());
@@ -242,7 +244,8 @@ impl WatchedSockets {
                 None => pending().await,
             }
         });
-        // Tokio reports an error of the socket only if asked for it: a packet was not delivered.
+        // Tokio reports an error of the socket only if it is asked for errors. Such an error tells
+        // that a packet was not delivered.
         let mut socket = pin!(self.socket.ready(Interest::READABLE | Interest::ERROR));
         poll_fn(|cx| {
             if let Poll::Ready(event) = self.event.poll_read_ready(cx) {

@@ -7,7 +7,7 @@ use crate::event_loop::bell::Bell;
 use crate::event_loop::{App, Context};
 use crate::executor::timers::Alarm;
 use crate::protocol::{
-    Body, CallError, ClientId, Reply, Request, RequestHandle, SessionEvent, SessionId,
+    Body, CallError, Cause, ClientId, Reply, Request, RequestHandle, SessionEvent, SessionId,
 };
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -84,7 +84,7 @@ impl<T: Transport> EndpointParts<T> {
 pub(super) struct Dispatch<'e, T: Transport>(pub(super) &'e EndpointParts<T>);
 
 impl<T: Transport> Dispatch<'_, T> {
-    /// Called after a handler or callback: sends the calls and answers that it has made.
+    /// Called after a handler or callback: passes its calls and answers to the protocol.
     #[inline]
     fn after_upcall(&self, cx: &mut Context<'_, T>) {
         if self.0.calls().queued() > 0 {
@@ -137,7 +137,11 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
         self.after_upcall(cx);
     }
 
-    fn on_client_gone(&mut self, _: &mut Context<'_, T>, client: ClientId) {
-        self.0.requests().client_gone(client);
+    fn on_client(&mut self, cx: &mut Context<'_, T>, client: ClientId) {
+        self.0.requests().client_came(cx, client);
+    }
+
+    fn on_client_gone(&mut self, cx: &mut Context<'_, T>, client: ClientId, cause: Cause) {
+        self.0.requests().client_gone(cx.now(), client, cause);
     }
 }

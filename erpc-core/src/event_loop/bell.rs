@@ -14,7 +14,7 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// Answers from workers and continuations are queued.
+    /// Deferred answers, for example from workers, are queued.
     pub(super) const REPLIES: u8 = 1;
     /// Tasks were woken.
     pub(crate) const WAKES: u8 = 2;
@@ -37,7 +37,7 @@ impl Bell {
         }
     }
 
-    /// Tells the loop that its condition may have changed.
+    /// Tells the loop that the condition of a function such as `run_until` may have changed.
     pub(crate) fn nudge(&self) {
         self.ring_anew(Self::NUDGE);
     }

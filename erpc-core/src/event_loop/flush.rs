@@ -13,7 +13,7 @@ pub(crate) trait Flush<T: Transport> {
     /// before, and may be pushed again.
     fn flush(&self, cx: &mut Context<'_, T>);
 
-    /// The endpoint has ended while this object was queued: nothing can be sent any more.
+    /// Called if the endpoint ends while this object is queued: nothing can be sent any more.
     fn shut_down(&self);
 }
 
@@ -39,8 +39,8 @@ impl<T: Transport> FlushQueue<T> {
         self.members.borrow_mut().push(member);
     }
 
-    /// Flushes the queued members and returns their number. Members pushed meanwhile wait for the
-    /// next call.
+    /// Flushes the queued members and returns their number. Members that are pushed during this
+    /// call wait for the next call.
     pub(crate) fn flush(&self, cx: &mut Context<'_, T>) -> usize {
         let mut flushed = self.members.take();
         let count = flushed.len();

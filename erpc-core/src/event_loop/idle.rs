@@ -20,8 +20,8 @@ pub enum IdlePolicy {
         /// How long to spin.
         spin: Duration,
     },
-    /// Like [`IdlePolicy::SpinThenSleep`], but gives its core to other threads between turns, if any
-    /// is ready to run. For loops that share their cores with busy threads, such as those of an
+    /// Like [`IdlePolicy::SpinThenSleep`], but gives its core to other threads between turns, if
+    /// any is ready to run. For loops that share their cores with busy threads, such as those of an
     /// async runtime. A turn then costs a system call more while the loop has no work.
     YieldThenSleep {
         /// How long to spin.

@@ -8,7 +8,6 @@
 pub(crate) mod bell;
 pub(crate) mod flush;
 pub(crate) mod idle;
-mod link_log;
 pub(crate) mod mailbox;
 #[cfg(all(test, loom))]
 pub(crate) mod parker;

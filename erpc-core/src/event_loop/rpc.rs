@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::clock;
-use crate::event_loop::link_log::note_unknown_rate;
-use crate::event_loop::turn::{LoopGaps, Turns};
+use crate::event_loop::turn::{HeldLoop, LoopGaps, Turns};
 use crate::event_loop::unread::Unread;
+use crate::log;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, CongestionControl,
     ConnectError, Core, EndpointConfig, Event, EventSink, Local, NewCall, Notice, ProtocolStats,
@@ -20,7 +20,8 @@ use crate::time::Instant;
 use crate::transport::{Link, RxQueue, Transport, TransportStats, TxQueue, Waker};
 
 /// A raw endpoint, eRPC's `Rpc`: a transport, the protocol on top of it, and a loop whose turns the
-/// caller runs. It belongs to one thread; handlers and continuations are methods of an [`App`].
+/// caller runs. It belongs to one thread. The handlers of requests and of replies are methods of an
+/// [`App`].
 ///
 /// [`Endpoint`](crate::endpoint::Endpoint) is the convenient wrapper for it.
 ///
@@ -63,7 +64,8 @@ const LOOK_UPS: usize = 2;
 /// Most reports of undelivered packets per turn that the protocol gets.
 const REPORTS: usize = 16;
 
-/// Most handshakes per turn that continue, at about a microsecond each.
+/// Most handshakes per turn that continue after they have waited for their path, at about a
+/// microsecond each.
 const HANDSHAKES: usize = 8;
 
 /// The owner's code for the events of an endpoint.
@@ -108,14 +110,19 @@ pub trait App<T: Transport> {
         let _ = (cx, request);
     }
 
-    /// A session opened by a peer has ended. [`App::on_cancel`] was called before for each of its
-    /// unanswered requests. The default does nothing.
-    fn on_client_gone(&mut self, cx: &mut Context<'_, T>, client: ClientId) {
+    /// A peer has opened a session. The default does nothing.
+    fn on_client(&mut self, cx: &mut Context<'_, T>, client: ClientId) {
         let _ = (cx, client);
+    }
+
+    /// A session opened by a peer has ended, for this reason. [`App::on_cancel`] was called before
+    /// for each of its unanswered requests. The default does nothing.
+    fn on_client_gone(&mut self, cx: &mut Context<'_, T>, client: ClientId, cause: Cause) {
+        let _ = (cx, client, cause);
     }
 }
 
-/// Access to an endpoint for handlers and continuations.
+/// Access to an endpoint for the methods of an [`App`], and for its owner between two turns.
 pub struct Context<'a, T: Transport> {
     core: &'a mut Core<T::Route>,
     tx: &'a mut T::Tx,
@@ -195,8 +202,8 @@ impl<T: Transport> Context<'_, T> {
     /// Answers a request. `extended`: the response begins with an
     /// [extension](crate::wire::extension).
     ///
-    /// The response is sent at the end of the turn. It is sent immediately if it took more than 10
-    /// us and the loop recently had a long turn.
+    /// The response is sent at the end of the turn, or immediately if the handler took more than
+    /// 10 us to make it and the loop recently had a long turn.
     #[inline(always)]
     pub fn respond(&mut self, request: RequestHandle, response: MsgBuf, extended: bool) {
         let answered = self.turns.answered(self.now);
@@ -216,7 +223,7 @@ impl<T: Transport> Context<'_, T> {
         }
     }
 
-    /// Answers a request that no handler has run and that none will run; see [`Core::refuse`].
+    /// Answers a request for which no handler has run and none will run; see [`Core::refuse`].
     pub fn refuse(&mut self, request: RequestHandle) {
         let answered = self.turns.answered(self.now);
         self.core.refuse(answered.at, request, self.tx);
@@ -238,6 +245,12 @@ impl<T: Transport> Context<'_, T> {
     #[must_use]
     pub fn session_address(&self, session: SessionId) -> Option<SessionAddress<T::Route>> {
         self.core.session_address(session)
+    }
+
+    /// The address of a client whose session is open; `None` if it has ended.
+    #[must_use]
+    pub fn client_address(&self, client: ClientId) -> Option<T::Route> {
+        self.core.client_address(client)
     }
 
     /// Whether `bytes` of a client's requests may be kept; see [`Core::may_keep`].
@@ -301,12 +314,12 @@ impl<'p, T: Transport, A: App<T>> EventSink<'p, T::Route, T::Tx> for Delivery<'_
         match event {
             Event::None => {}
             Event::Request(request) => {
-                let watched = turns.are_watched();
-                if watched {
+                turns.dispatches(request.method);
+                if turns.are_watched() {
                     turns.send_before_handler(core, now, *queue_wait, tx);
                 }
                 app.on_request(&mut Context { core, tx, turns, now }, request);
-                if watched {
+                if turns.are_watched() {
                     // The later packets of the burst have waited for this handler.
                     queue_wait.delay = turns.resume(now);
                 }
@@ -332,12 +345,14 @@ impl<T: Transport> Rpc<T> {
         let key = if config.fixed_seed().is_some() { (0, 0) } else { random_key() };
         let (reads_marks, stamps_packets) = (config.reads_marks(), config.stamps_packets());
         let control_without_rate = config.control_without_rate();
+        let slow_handler = config.slow_handler_limit();
         let capabilities = transport.capabilities();
         let core = Core::with_pool(Local::from(capabilities), config, key, pool)?;
         if reads_marks {
             transport.enable_ecn().map_err(ConfigError::from)?;
         }
-        let (turns, unread) = (Turns::new(core.min_rto()), Unread::new(&capabilities));
+        let turns = Turns::new(core.min_rto(), slow_handler);
+        let unread = Unread::new(&capabilities);
         Ok(Self {
             core,
             transport,
@@ -359,8 +374,8 @@ impl<T: Transport> Rpc<T> {
     /// idle.
     ///
     /// The work is bounded: one burst of at most [`MAX_BURST`](crate::transport::MAX_BURST)
-    /// packets, at most 32 timers and 32 paced sessions that are due, at most 8 handshakes, and
-    /// the outcomes of all of these.
+    /// packets, at most 32 timers and 32 paced sessions that are due, at most 8 handshakes, at most
+    /// 16 reports of undelivered packets, and the outcomes of all of these.
     #[inline]
     pub fn run_once<A: App<T>>(&mut self, app: &mut A) -> usize {
         self.turn(&mut clock::now(), false, app)
@@ -392,7 +407,7 @@ impl<T: Transport> Rpc<T> {
         let received = rx.burst();
         let read_until = self.unread.polled(now, received, rx.is_drained());
         if T::Rx::IS_SYSTEM_CALL && received > 0 && !is_virtual {
-            // Some packets may have arrived during the call, which may have taken milliseconds.
+            // Packets may have arrived during the system call, which can take milliseconds.
             // Without a new reading, round trips would seem shorter than they were.
             now = clock::now();
         }
@@ -443,14 +458,15 @@ impl<T: Transport> Rpc<T> {
                 }
                 Notice::Session(session, event) => app.on_session(&mut cx, session, event),
                 Notice::Cancelled(request) => app.on_cancel(&mut cx, request),
-                Notice::ClientGone(client) => app.on_client_gone(&mut cx, client),
+                Notice::ClientCame(client) => app.on_client(&mut cx, client),
+                Notice::ClientGone(client, cause) => app.on_client_gone(&mut cx, client, cause),
             }
         }
         delivered
     }
 
-    /// Tells the protocol which packets were not delivered. Comes after the burst, whose packets may
-    /// show that the peers are alive. Returns the number of packets.
+    /// Tells the protocol which packets were not delivered. Called after the burst, because its
+    /// packets may show that the peers are alive. Returns the number of packets.
     #[cold]
     fn pass_in_reports(&mut self, now: Instant) -> usize {
         for count in 0..REPORTS {
@@ -465,7 +481,7 @@ impl<T: Transport> Rpc<T> {
     #[cold]
     fn look_up_paths(&mut self, now: Instant) -> usize {
         let (mut looked_up, mut seen) = (0, 0);
-        // A path look-up needs the whole transport, so its halves cannot be borrowed meanwhile.
+        // A path look-up needs the whole transport, so its halves cannot be borrowed yet.
         while let Some(route) = self.core.next_unrouted() {
             looked_up += usize::from(!self.transport.knows_path(&route));
             seen += 1;
@@ -476,7 +492,7 @@ impl<T: Transport> Rpc<T> {
             if let (Link::Unknown, Some(control)) = (path.link, &self.control_without_rate)
                 && self.core.opens_unrouted()
             {
-                note_unknown_rate(control, &route);
+                log::link_rate_unknown(now, control, &route);
             }
             let (_, tx) = self.transport.split();
             self.core.routed(now, path, tx);
@@ -519,7 +535,12 @@ impl<T: Transport> Rpc<T> {
     /// Sleeps until a packet may have arrived, a timer may be due, the waker is used, or `limit`
     /// has passed.
     pub fn wait(&mut self, limit: Option<Duration>) {
-        let until_timer = self.next_deadline().map(|deadline| deadline - clock::now());
+        self.wait_at(clock::now(), limit);
+    }
+
+    /// Like [`Rpc::wait`], at the time `now`, for virtual clocks.
+    pub(crate) fn wait_at(&mut self, now: Instant, limit: Option<Duration>) {
+        let until_timer = self.next_deadline().map(|deadline| deadline - now);
         let timeout = match (until_timer, limit) {
             (Some(timer), Some(limit)) => Some(timer.min(limit)),
             (timer, limit) => timer.or(limit),
@@ -604,6 +625,22 @@ impl<T: Transport> Rpc<T> {
     /// If an invariant is violated, which is a bug in this crate.
     pub fn check_invariants(&self) {
         self.core.check_invariants();
+    }
+
+    /// The protocol's counters.
+    pub(crate) fn protocol_stats(&self) -> &ProtocolStats {
+        self.core.stats()
+    }
+
+    /// The start of the last turn; `None` if the loop has slept since.
+    pub(crate) fn last_turn(&self) -> Option<Instant> {
+        self.turns.last()
+    }
+
+    /// The longest absence of the loop since the last call of this function, if it was longer than
+    /// [`EndpointConfig::slow_handler`].
+    pub(crate) fn take_held(&mut self) -> Option<HeldLoop> {
+        self.turns.take_held()
     }
 
     /// The current counters.

@@ -25,6 +25,9 @@ const WATCHED: u32 = 256;
 /// A response that took more ns than this does not wait for the end of its turn.
 const SLOW: u64 = 10_000;
 
+/// Larger than any method's id.
+const NO_METHOD: u64 = u64::MAX;
+
 /// Measures the turns of one endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
@@ -39,9 +42,18 @@ pub(crate) struct Turns {
     slow: bool,
     /// `answered_at` as of the end of the previous handler.
     resumed_at: Instant,
+    /// An absence longer than this, in ns, is noted: the smaller of the next two.
+    noted: u64,
     /// An absence longer than this, in ns, is a gap.
     gap: u64,
+    /// An absence longer than this, in ns, is reported in the log.
+    slow_handler: u64,
     gaps: LoopGaps,
+    /// The longest absence that is to be reported.
+    held: Option<HeldLoop>,
+    /// The method of the last request that was passed to the owner since the loop slept, or
+    /// [`NO_METHOD`]. One word, which takes one instruction to write.
+    method: u64,
 }
 
 /// Times in which a loop did not poll its receive queue for longer than the floor of its
@@ -56,10 +68,45 @@ pub struct LoopGaps {
     pub longest: Duration,
 }
 
+/// A loop was absent for longer than [`EndpointConfig::slow_handler`].
+///
+/// [`EndpointConfig::slow_handler`]: crate::protocol::EndpointConfig::slow_handler
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HeldLoop {
+    pub(crate) nanos: u64,
+    /// The method of the last request before. `None` if there was none since the loop slept.
+    pub(crate) method: Option<u32>,
+}
+
 impl Turns {
-    /// Measures a new loop. An absence longer than `gap` counts as a gap.
-    pub(crate) fn new(gap: Duration) -> Self {
-        Self { gap: gap.as_nanos() as u64, ..Self::default() }
+    /// Measures a new loop. An absence longer than `gap` counts as a gap, and one longer than
+    /// `slow_handler` is reported.
+    pub(crate) fn new(gap: Duration, slow_handler: Duration) -> Self {
+        let [gap, slow_handler] =
+            [gap, slow_handler].map(|time| time.as_nanos().try_into().unwrap_or(u64::MAX));
+        Self {
+            noted: gap.min(slow_handler),
+            gap,
+            slow_handler,
+            method: NO_METHOD,
+            ..Self::default()
+        }
+    }
+
+    /// The start of the last turn; `None` if the loop has slept since.
+    pub(super) fn last(&self) -> Option<Instant> {
+        self.looked_at
+    }
+
+    /// The longest absence since the last call of this function that is to be reported.
+    pub(super) fn take_held(&mut self) -> Option<HeldLoop> {
+        self.held.take()
+    }
+
+    /// Records that a request for `method` is passed to the owner.
+    #[inline(always)]
+    pub(super) fn dispatches(&mut self, method: u32) {
+        self.method = u64::from(method);
     }
 
     /// The gaps since the loop was created.
@@ -85,21 +132,28 @@ impl Turns {
         if absence < SPINNING {
             return 0;
         }
-        if absence > self.gap {
-            self.note_gap(absence);
+        if absence > self.noted {
+            self.note(absence, is_virtual);
         }
         absence
     }
 
     #[cold]
-    fn note_gap(&mut self, nanos: u64) {
-        self.gaps.count += 1;
-        self.gaps.longest = self.gaps.longest.max(Duration::from_nanos(nanos));
+    fn note(&mut self, nanos: u64, is_virtual: bool) {
+        if nanos > self.gap {
+            self.gaps.count += 1;
+            self.gaps.longest = self.gaps.longest.max(Duration::from_nanos(nanos));
+        }
+        // A virtual clock does not show how long a handler takes.
+        let is_longest = self.held.is_none_or(|held| nanos > held.nanos);
+        if nanos > self.slow_handler && is_longest && !is_virtual {
+            self.held = Some(HeldLoop { nanos, method: u32::try_from(self.method).ok() });
+        }
     }
 
-    /// The loop has slept until work came, so no packet has waited for the next turn.
+    /// Called after the loop has slept until work came: no packet has waited for the next turn.
     pub(crate) fn rest(&mut self) {
-        (self.looked_at, self.received) = (None, 0);
+        (self.looked_at, self.received, self.method) = (None, 0, NO_METHOD);
     }
 
     /// Whether the responses of this turn are watched.
@@ -154,7 +208,7 @@ impl Turns {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Answered {
     pub(crate) at: Instant,
-    /// The response took so long that it should not wait for others.
+    /// Whether the response took so long that it should not wait for others.
     pub(crate) slow: bool,
 }
 
@@ -192,7 +246,7 @@ mod tests {
 
     #[test]
     fn gaps_are_counted_and_the_longest_is_kept() {
-        let mut turns = Turns::new(Duration::from_millis(1));
+        let mut turns = Turns::new(Duration::from_millis(1), Duration::MAX);
         let mut now = START;
         for nanos in [0, 1_000_000, 1_000_001, 7_000_000, 2_000_000, 3_999] {
             now = now.plus_nanos(nanos);
@@ -203,6 +257,36 @@ mod tests {
         turns.rest();
         turns.begin(now.plus_nanos(9_000_000), 0, false);
         assert_eq!(turns.gaps(), gaps, "sleep is not a gap");
+    }
+
+    #[test]
+    fn the_longest_absence_beyond_the_limit_is_reported_once_with_the_last_method() {
+        // The limit may be shorter than that of gaps.
+        let mut turns = Turns::new(Duration::from_millis(5), Duration::from_millis(2));
+        let mut now = START;
+        let mut turn = |turns: &mut Turns, nanos, is_virtual| {
+            now = now.plus_nanos(nanos);
+            turns.begin(now, 1, is_virtual);
+        };
+        turn(&mut turns, 0, false);
+        turn(&mut turns, 2_000_000, false);
+        assert_eq!(turns.take_held(), None);
+        turn(&mut turns, 2_000_001, false);
+        turns.dispatches(7);
+        turn(&mut turns, 4_000_000, false);
+        turns.dispatches(8);
+        turn(&mut turns, 3_000_000, false);
+        let held = HeldLoop { nanos: 4_000_000, method: Some(7) };
+        assert_eq!((turns.take_held(), turns.take_held()), (Some(held), None));
+        assert_eq!(turns.gaps().count, 0);
+        turn(&mut turns, 3_000_000, true);
+        assert_eq!(turns.take_held(), None, "the clock is virtual");
+        turns.rest();
+        turn(&mut turns, 9_000_000, false);
+        assert_eq!(turns.take_held(), None, "the loop slept");
+        turn(&mut turns, 9_000_000, false);
+        let held = HeldLoop { nanos: 9_000_000, method: None };
+        assert_eq!(turns.take_held(), Some(held), "no request came since the loop slept");
     }
 
     #[test]

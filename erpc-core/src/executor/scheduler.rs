@@ -39,7 +39,8 @@ pub(crate) struct Scheduler {
     random: Cell<SplitMix64>,
     /// The first panic of a callback or an internal task in this turn.
     panic: Cell<Option<Box<dyn Any + Send>>>,
-    /// Whether the loop sleeps in a reactor, among tasks that may make calls meanwhile.
+    /// Whether the loop sleeps in the reactor of an async runtime. During this sleep, other tasks
+    /// of the thread may make calls.
     in_reactor: Cell<bool>,
 }
 

@@ -39,7 +39,8 @@ impl Wakers {
     fn start(&self, waker: &Waker) {
         let (count, waker) = (Arc::clone(&self.count), waker.clone());
         self.threads.borrow_mut().push(thread::spawn(move || {
-            // Relaxed: only the wake makes the increment visible to the task.
+            // Relaxed, so that tests fail if the wake does not make the increment visible to the
+            // task.
             count.fetch_add(1, Ordering::Relaxed);
             waker.wake();
         }));
@@ -55,8 +56,8 @@ impl Wakers {
     }
 }
 
-/// A task that starts `threads` threads and waits until `goal` have counted. Also returns the
-/// number of its polls.
+/// A task that starts `threads` threads and waits until `goal` threads have incremented the
+/// counter. Also returns the number of its polls.
 fn spawn(
     executor: &Executor,
     wakers: &Wakers,

@@ -14,7 +14,7 @@
 //! begins again.
 //!
 //! The alarm is a thread that sleeps, because the executor that polls the future may have no timers
-//! and may sleep itself. Each endpoint has at most one, and only while such futures wait.
+//! and may sleep itself. Each endpoint has at most one alarm, and only while such futures wait.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +46,8 @@ pub(crate) struct Standstill {
     watch: RefCell<StandstillWatch>,
 }
 
-/// The number of turns that a waiting future has seen, and when to check it again.
+/// The number of turns that a waiting future has seen, and when to check again whether the loop has
+/// run a turn.
 struct StandstillWatch {
     turns: u64,
     due: Instant,
@@ -123,7 +124,8 @@ impl Standstill {
     /// # Panics
     /// If the future has waited for [`LIMIT`] without a turn of the endpoint.
     pub(crate) fn look(&self, cx: &Context<'_>, poll: ForeignPoll) {
-        // Loom's threads are coroutines of one thread, and under Miri no thread may outlive `main`.
+        // Loom's threads are coroutines of one thread, and Miri reports an error if a thread
+        // outlives `main`.
         if cfg!(any(loom, miri)) || self.is_driven() {
             return;
         }
@@ -134,7 +136,8 @@ impl Standstill {
             watch.last = false;
         } else if now >= watch.due {
             if watch.last && now < watch.due + last {
-                // Another waiting future that is polled again gets a full timeout of its own.
+                // If another future of this endpoint still waits and is polled again, it gets a
+                // full timeout of its own.
                 watch.due = Instant::ZERO;
                 drop(watch);
                 panic!("{}", poll.advice());

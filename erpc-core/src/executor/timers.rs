@@ -1,7 +1,7 @@
-//! The timers of an endpoint: a binary heap by deadline. Each timer knows its position in the heap,
-//! so a timer that is no longer needed is removed immediately, as most timers are. Each change
-//! costs O(log n), reading the next deadline O(1). The loop checks once per turn, with the turn's
-//! time.
+//! The timers of an endpoint: a binary heap by deadline. Most timers are removed before they are
+//! due. Each timer knows its position in the heap, so its entry is found without a search. Each
+//! change costs O(log n), and reading the next deadline O(1). The event loop checks once per turn
+//! which timers are due.
 
 use slab::Slab;
 

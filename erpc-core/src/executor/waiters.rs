@@ -41,8 +41,9 @@ impl Waiters {
     }
 }
 
-/// The tasks that wait for a stream. Take them out, and wake them when nothing is borrowed any
-/// more: a waker may run any code.
+/// The tasks that wait for a stream. The code that wakes them first takes this value out of the
+/// stream's state, and calls [`Self::wake`] when nothing is borrowed any more: a waker may run any
+/// code.
 #[derive(Default)]
 pub(crate) struct StreamWaiters {
     pub(crate) reader: WakeSlot,

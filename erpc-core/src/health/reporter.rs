@@ -148,8 +148,8 @@ impl<'r> Watcher<'r> {
         Self { reporter, id }
     }
 
-    /// The status of a service, once it differs from `told` or the server shuts down, and whether
-    /// the server shuts down.
+    /// Waits until the status of a service differs from `told`, or the server shuts down. Returns
+    /// the status, and whether the server shuts down.
     fn poll_change(
         &self,
         service: &str,

@@ -57,6 +57,7 @@ pub struct EndpointConfig {
     pub(super) min_rto: Option<Duration>,
     pub(super) congestion: CongestionControl,
     pub(super) link_rate: Option<u64>,
+    pub(super) slow_handler: Duration,
     pub(super) bypasses: Bypasses,
     pub(super) integrity: Integrity,
     pub(super) seed: Option<u64>,
@@ -132,6 +133,7 @@ impl EndpointConfig {
             min_rto: None,
             congestion: CongestionControl::Swift(SwiftConfig::new()),
             link_rate: None,
+            slow_handler: Duration::from_millis(100),
             bypasses: Bypasses::ALL,
             integrity: Integrity::Auto,
             seed: None,
@@ -275,8 +277,9 @@ impl EndpointConfig {
     /// s; 1 ms to a day.
     ///
     /// A client whose session was silent for one and a half intervals, or whose loop did not run
-    /// for one, holds further calls until the server has answered a ping. The server may have
-    /// declared it dead, so give client and server the same settings.
+    /// for one interval, holds further calls until the server has answered a ping, because the
+    /// server may have declared the client dead. The client takes these times from its own
+    /// settings, so give client and server the same settings.
     #[must_use]
     pub const fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;
@@ -293,8 +296,8 @@ impl EndpointConfig {
     }
 
     /// Minimum margin of a retransmission timeout above the round trip; at most 500 ms. Default:
-    /// the transport's value, 1 ms for kernel UDP. A smaller value recovers faster and mistakes
-    /// scheduling delays for losses.
+    /// the transport's value, 1 ms for kernel UDP. With a smaller value, a session recovers faster
+    /// from losses, but takes more scheduling delays for losses.
     #[must_use]
     pub const fn min_rto(mut self, floor: Duration) -> Self {
         self.min_rto = Some(floor);
@@ -317,8 +320,8 @@ impl EndpointConfig {
     /// it.
     ///
     /// Default: the transport's measurement. Where there is none, as on virtual interfaces without
-    /// a speed, only Swift controls sessions, because it needs no rate; this is logged once per
-    /// process (crate `log`). In memory and over loopback no session is controlled: between two
+    /// a speed, only Swift controls sessions, because it needs no rate; the log says so
+    /// once per process. In memory and over loopback no session is controlled: between two
     /// processes of one host the only queue is the receiver's, which credits protect. With too high
     /// a rate, sessions first build a queue. With too low a rate, the rest of the link is not used.
     #[must_use]
@@ -351,6 +354,21 @@ impl EndpointConfig {
     /// The seed, if one was set.
     pub(crate) const fn fixed_seed(&self) -> Option<u64> {
         self.seed
+    }
+
+    /// If a handler holds the event loop for longer than `limit`, the log says so. Default 100 ms;
+    /// `Duration::MAX` for never. Meanwhile all other calls of the thread wait, and their clients
+    /// retransmit. The loop measures the time between its turns, so this costs nothing, and a
+    /// thread that loses its core looks the same.
+    #[must_use]
+    pub const fn slow_handler(mut self, limit: Duration) -> Self {
+        self.slow_handler = limit;
+        self
+    }
+
+    /// [`EndpointConfig::slow_handler`].
+    pub(crate) const fn slow_handler_limit(&self) -> Duration {
+        self.slow_handler
     }
 
     /// [`EndpointConfig::connect_timeout`] and [`EndpointConfig::liveness_timeout`].

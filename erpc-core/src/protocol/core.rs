@@ -54,10 +54,9 @@ const FIRST_BUFFER: usize = 40;
 ///    packets in the burst it sends one credit return or one request for response. It also resumes
 ///    calls that waited for credits or room. Call it earlier as well if the next handler is
 ///    expected to take long.
-/// 3. Call [`expire`](Self::expire) with the time up to which the receive queue has been read. It
-///    costs a few comparisons if nothing is due.
-///    If the transport reports undelivered packets, pass them to [`undelivered`](Self::undelivered)
-///    before that.
+/// 3. If the transport reports undelivered packets, pass the reports to
+///    [`undelivered`](Self::undelivered). Then call [`expire`](Self::expire) with the time up to
+///    which the receive queue has been read. It costs a few comparisons if nothing is due.
 /// 4. While [`wants_route`](Self::wants_route), look up the path to
 ///    [`next_unrouted`](Self::next_unrouted) and pass it to [`routed`](Self::routed). A handshake
 ///    waits for the path.
@@ -112,10 +111,14 @@ pub struct Core<R> {
 ///
 /// Each packet has at most one event, which [`Core::receive`] passes on as its last act. So the
 /// core is consistent and not borrowed, the handler may use it, and a request can be lent from the
-/// receive queue. The alternatives cost more: a returned event of this size is written to memory
-/// and read back, 7 % more instructions per call; calls in the middle of a change would run user
-/// code on an inconsistent core; a queue of events needs allocations and a second pass. Events
-/// without a packet (timeouts, ends of sessions) are rare and queued: see [`Notice`].
+/// receive queue. The alternatives are worse:
+///
+/// * A returned event of this size is written to memory and read back, which takes 7 % more
+///   instructions per call.
+/// * A handler that is called earlier, in the middle of a change, would find an inconsistent core.
+/// * A queue of events needs allocations and a second pass.
+///
+/// Events without a packet (timeouts, ends of sessions) are rare and queued: see [`Notice`].
 pub trait EventSink<'p, R, X> {
     /// Handles the event. The owner may use the core and its transmit queue here.
     fn on_event(self, core: &mut Core<R>, tx: &mut X, event: Event<'p, R>);
@@ -405,7 +408,8 @@ impl<R: Route> Core<R> {
         self.endpoint.notices.pop_front()
     }
 
-    /// The address of a handshake that waits for its path. Answer with [`Core::routed`].
+    /// The address of a handshake that waits until the path to this address is known. The owner
+    /// looks up the path and passes it to [`Core::routed`].
     pub fn next_unrouted(&mut self) -> Option<R> {
         self.client.next_routing().map(|(_, route)| route).or_else(|| self.server.next_unrouted())
     }
@@ -674,6 +678,12 @@ impl<R: Route> Core<R> {
     #[must_use]
     pub fn client_stats(&self, client: ClientId) -> Option<ClientStats> {
         self.server.client_stats(client)
+    }
+
+    /// The address of a client whose session is open; `None` if it has ended.
+    #[must_use]
+    pub fn client_address(&self, client: ClientId) -> Option<R> {
+        self.server.client_address(client)
     }
 
     /// Whether the owner may keep `bytes` of a client's requests in addition to the memory that the

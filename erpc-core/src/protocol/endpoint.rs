@@ -59,8 +59,8 @@ pub(super) struct EndpointState {
     pub(super) proofs: Proofs,
 }
 
-/// The largest datagram in an Ethernet frame, in bytes. However little room there is, sessions do
-/// not use smaller datagrams for lack of room.
+/// The largest datagram in an Ethernet frame, in bytes. Lack of room in a receive queue never makes
+/// a session use smaller datagrams than this.
 const COMMON_DATAGRAM: usize = 1_472;
 
 /// The largest datagram in a jumbo frame, in bytes. Few links except loopback carry longer ones.

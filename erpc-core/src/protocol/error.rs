@@ -86,7 +86,8 @@ pub enum Cause {
     /// The peer was silent for the liveness timeout.
     PeerDead,
     /// Packets do not reach the peer: its host, a router or this host's system says so, and the
-    /// peer has not answered since. A server that was killed, or a network without a route.
+    /// peer has not answered since. For example, the server was killed, or the network has no
+    /// route to it.
     Unreachable(NetworkError),
     /// The peer answers pings, but no packets of a call have got through for the liveness timeout,
     /// neither large nor small ones.

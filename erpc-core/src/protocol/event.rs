@@ -198,9 +198,11 @@ pub enum Notice {
     /// As [`Event::Cancelled`], but the request's session has ended and its response will be
     /// dropped. Each request is reported as cancelled at most once, by an event or by a notice.
     Cancelled(RequestHandle),
-    /// A session that a peer opened has ended. [`Notice::Cancelled`] has come before for each of
-    /// its executing requests that the client had not cancelled.
-    ClientGone(ClientId),
+    /// A peer has opened a session.
+    ClientCame(ClientId),
+    /// A session that a peer opened has ended, for this reason. [`Notice::Cancelled`] has come
+    /// before for each of its executing requests that the client had not cancelled.
+    ClientGone(ClientId, Cause),
 }
 
 /// A change of the state of a session that this endpoint opened.
@@ -210,7 +212,8 @@ pub enum SessionEvent {
     Opened,
     /// The server shuts down. It finishes the session's running requests and streams, and refuses
     /// further ones: calls that were not sent yet have failed. Disconnect the session when it is no
-    /// longer needed. The server waits for that, at most for its own limit.
+    /// longer needed: the server waits for the end of the session, up to the server's own time
+    /// limit.
     Draining,
     /// The session has ended, and its id is invalid. All its calls have ended before.
     Closed(Cause),

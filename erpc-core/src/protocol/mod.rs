@@ -1,15 +1,15 @@
 //! The protocol, without input or output (thesis chapter 6).
 //!
 //! [`Core`] is an endpoint's half of all its sessions; its documentation says how to drive it. The
-//! owner feeds the core packets and the time. The core pushes packets into a
-//! [`TxQueue`](crate::transport::TxQueue). It uses no socket, thread or clock.
+//! owner passes packets and the time to the core. The core pushes packets into a
+//! [`TxQueue`](crate::transport::TxQueue). The core uses no socket, thread or clock.
 //!
 //! ```text
-//!             receive(now, .., packet)    ->  at most one Event, handed to the owner's sink as its last act
-//!   call(..) cancel(..) respond(..)       ->  packets into the transmit queue
-//!             end_of_burst(now)           ->  credit returns, requests for response, calls that waited
-//!             expire(now)                 ->  paced packets, retransmissions, pings, deadlines
-//!             pop_notice()                ->  failed calls, sessions that opened or closed
+//! receive(now, .., packet)         ->  at most one Event, passed to the owner's sink at the end
+//! call(..) cancel(..) respond(..)  ->  packets into the transmit queue
+//! end_of_burst(now)                ->  credit returns, requests for response, calls that waited
+//! expire(now)                      ->  paced packets, retransmissions, pings, deadlines
+//! pop_notice()                     ->  failed calls, sessions that opened or closed
 //! ```
 //!
 //! Each entry point makes a `Turn`: the time, the transmit queue, and the state that both roles
@@ -20,7 +20,8 @@
 //! `client` holds the sessions that this endpoint opened, `server` the sessions that it accepted.
 //! Clients drive the protocol. For a call, a server sends only answers. Without being asked, it
 //! sends only pings, and `GoAway` and `Close` when it shuts down. It repeats a response only when a
-//! repeated request or a request for response asks for it. A client detects that a server has lost its state.
+//! repeated request or a request for response asks for it. It is the client that detects that a
+//! server has lost its state.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

@@ -25,7 +25,8 @@ pub(super) struct RttEstimator {
     var4: u64,
     /// Minimum margin of the timeout above the smoothed round trip, in nanoseconds.
     floor: u64,
-    /// Doublings since the last sample, of calls whose answers gave no sample.
+    /// Doublings that all calls take over from calls whose answers gave no sample. Each sample
+    /// resets them to 0.
     kept_doublings: u8,
 }
 

@@ -35,7 +35,7 @@ pub enum DropReason {
     SlotBusy,
     /// A duplicate of a packet. It is answered if the peer needs an answer.
     Duplicate,
-    /// The packet is later than the next expected one; the peer goes back.
+    /// The packet is later than the next expected one. The peer sends the missing packets again.
     OutOfOrder,
     /// The sizes in the header contradict the packet, the message or the session's limits.
     LyingSize,
@@ -144,7 +144,7 @@ protocol_stats! {
     /// Probes of calls that the server has reported as executing: one per call and ping interval,
     /// and more while the server does not answer.
     inquiries,
-    /// Number of times that a session whose calls waited for its rate could send again.
+    /// Number of times that a session whose calls waited because of pacing could send again.
     departures,
     /// Calls that were accepted from the user.
     calls,
@@ -166,9 +166,17 @@ protocol_stats! {
     /// Responses that the client dropped because they were too large or there was no memory for
     /// them.
     given_up,
-    /// `Open`s that were refused: there was no room for the session, or the parameters were
-    /// unusable.
+    /// Handshakes that were refused: for one of the next three reasons, or because the client's
+    /// version or parameters are not supported.
     refused,
+    /// Handshakes that were refused because [`EndpointConfig::max_sessions`] were open.
+    ///
+    /// [`EndpointConfig::max_sessions`]: super::EndpointConfig::max_sessions
+    refused_full,
+    /// Handshakes that were refused because of a limit per host.
+    refused_host_full,
+    /// Handshakes that were refused because this endpoint shuts down.
+    refused_draining,
     /// Calls that were cancelled or missed their deadline, and that the server has answered with a
     /// failure: usually because it had dropped the request.
     cancelled,
@@ -240,12 +248,15 @@ impl fmt::Debug for Drops<'_> {
 /// Packets that clients sent again, by cause. For responses, the packets that were requested again
 /// count.
 ///
-/// How to read them, per million calls: on a path that loses nothing all are 0 except `probes`.
-/// There each probe is due to a peer that answered late, and `needless_probes` counts it, too. On a
-/// path with losses, `after_gap` is the common case and costs a round trip. A lost last packet, or
-/// a lost request of one packet, costs a timeout. It counts in `after_timeout`, or in `probes` if
-/// the server has answered nothing since. `probes - needless_probes` is the number of losses that
-/// `probes` counts.
+/// How to read them:
+///
+/// * On a path that neither loses nor reorders packets, `after_gap` is 0, and `after_timeout`
+///   counts only calls whose handlers took longer than they lately did. Each probe is due to a peer
+///   that answered late, so `needless_probes` counts it, too.
+/// * On a path with losses, `after_gap` is the common case, and such a loss costs a round trip. A
+///   lost last packet, or a lost request of one packet, costs a timeout. It counts in
+///   `after_timeout`, or in `probes` if the server has answered nothing that was sent later.
+///   `probes - needless_probes` is the number of losses that `probes` counts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Retransmissions {
@@ -343,7 +354,8 @@ pub struct SessionStats {
     /// The largest request that the server accepts, in bytes; the endpoint's own limit until the
     /// session is open.
     pub max_request: u32,
-    /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
+    /// Whether packets carry checksums; see
+    /// [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
     pub integrity: bool,
     /// Packets that the session sent again since it opened, by cause.
     pub retransmissions: Retransmissions,
@@ -358,7 +370,8 @@ pub struct ClientStats {
     pub payload: u32,
     /// The largest response that the client accepts, in bytes.
     pub max_response: u32,
-    /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
+    /// Whether packets carry checksums; see
+    /// [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
     pub integrity: bool,
     /// Memory that the session's requests and responses hold, in bytes, including unread messages
     /// of streams.

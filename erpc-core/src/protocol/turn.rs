@@ -30,7 +30,7 @@ pub(super) struct Turn<'a, X> {
     pub(super) now: Instant,
     /// How long the packet that is being received may have waited.
     pub(super) queue_wait: QueueWait,
-    /// The packet that is being received carries a congestion mark.
+    /// True if the packet that is being received carries a congestion mark.
     pub(super) marked: bool,
     pub(super) endpoint: &'a mut EndpointState,
     pub(super) tx: &'a mut X,
@@ -62,8 +62,8 @@ impl<X: TxQueue> Turn<'_, X> {
     /// Makes sure that the transmit queue no longer reads `message`, whose packet headers are about
     /// to be rewritten because a peer wants packets again. This may need a flush, which releases
     /// every packet that was sent before. So a turn needs another flush only if a peer wants
-    /// packets again that were sent since the last flush. False if peers have caused the maximum
-    /// number of flushes in this turn.
+    /// packets again that were sent since the last flush. Returns false if the queue still reads
+    /// the message, but peers have already caused the maximum number of flushes in this turn.
     pub(super) fn reclaim(&mut self, message: &MsgBuf) -> bool {
         if mutant!(ResponseAgainWithoutFlush) {
             return true;

@@ -14,8 +14,8 @@
 use crate::mutants::mutant;
 use crate::time::Instant;
 
-/// Maximum number of timers that one call of [`Core::expire`](super::Core::expire) handles, and
-/// maximum number of paced sessions. The next call handles the rest.
+/// One call of [`Core::expire`](super::Core::expire) handles at most this many timers, and lets at
+/// most this many paced sessions send. The next call handles the rest.
 pub const MAX_EXPIRED: usize = 32;
 
 /// Retransmissions, pings and deadlines: a tick is 16.4 us, the horizon 4.6 minutes.
@@ -171,8 +171,9 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
         for level in 0..LEVELS {
             let shift = SLOT_BITS * level as u32;
             let current = self.tick >> shift;
-            // Bit 0 becomes the slot after the current slot. The current slot itself is a full
-            // revolution of the level away.
+            // After the rotation, bit 0 stands for the slot after the current slot. The current
+            // slot itself has the highest bit: its entries are due a full revolution of the level
+            // later.
             let ahead =
                 self.occupied[level].rotate_right((current as u32 + 1) & (SLOTS as u32 - 1));
             if ahead != 0 {
@@ -302,8 +303,8 @@ mod tests {
         }
     }
 
-    /// Repeats: arm an entry at a random distance of up to `bits` bits of nanoseconds, cancel
-    /// another, let time pass. Compares the wheel with the heap after each step.
+    /// Each step arms an entry at a random distance of less than `2^bits` ns, sometimes cancels an
+    /// entry, and lets time pass. After each step, the function compares the wheel with the heap.
     fn follows_a_heap<const SHIFT: u32>(steps: &[(u32, u32, u64, u32)], longest: u32) {
         let mut wheel = Wheel::<SHIFT>::new();
         let tick = Wheel::<SHIFT>::TICK;

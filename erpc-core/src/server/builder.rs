@@ -156,8 +156,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Pins the first event loop to core `first`, the second to core `first + 1`, and so on. For
-    /// servers that own their cores. Default: not pinned. If the system refuses,
+    /// Pins the first event loop to core `first`, the second to core `first + 1`, and so on. Use
+    /// this if nothing else runs on these cores. Default: not pinned. If the system refuses,
     /// [`ServerBuilder::spawn`] fails.
     pub const fn core(mut self, first: usize) -> Self {
         self.core = Some(first);
@@ -191,8 +191,8 @@ impl ServerBuilder {
     }
 
     /// Serves until the process receives SIGTERM or SIGINT, also as process 1 of a container. Then
-    /// finishes the calls and streams that run, at most for `drain`, refuses new ones, and ends; see
-    /// [`ServerHandle::drain`]. A second signal ends the process immediately; see
+    /// finishes the calls and streams that run, at most for `drain`, refuses new ones, and ends;
+    /// see [`ServerHandle::drain`]. A second signal ends the process immediately; see
     /// [`shutdown_signal`].
     ///
     /// # Errors

@@ -86,8 +86,8 @@ impl ServerHandle {
     }
 
     /// Ends the server gracefully: finishes the calls and streams that run, refuses new ones, and
-    /// waits for its threads. Returns the number of calls and streams that had not ended `within`
-    /// this time; their callers are told.
+    /// waits for its threads. Returns the number of calls and streams that had not ended within the
+    /// time `within`; their callers get an error.
     ///
     /// Clients learn immediately that the server shuts down. A call that the server refuses fails
     /// as [`NotExecuted`](crate::protocol::CallError::NotExecuted) with

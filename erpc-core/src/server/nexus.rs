@@ -13,8 +13,9 @@ use crate::transport::{Route, Transport};
 /// The conventional port of servers, the same as eRPC's. No function uses it as a default.
 pub const DEFAULT_PORT: u16 = 31_850;
 
-/// Owns a listening address and spreads the sessions of clients over several endpoints, by the
-/// number of sessions that each endpoint has.
+/// Owns a listening address and spreads the sessions of clients over several endpoints. For each
+/// new session, a hash of the client's id selects two endpoints, and the one with fewer sessions
+/// gets the session.
 ///
 /// A process may have several nexuses. A nexus is split into [`Seat`]s, one per thread:
 ///
@@ -48,7 +49,8 @@ impl Nexus {
     ///
     /// # Errors
     /// [`UdpError`] if `endpoints` is out of range, a setting is out of bounds, or the system
-    /// refuses the sockets. In the last case the error names the address and a remedy.
+    /// refuses the sockets. In the last case the error names the address and, for the usual causes,
+    /// a remedy.
     pub fn bind(address: SocketAddr, endpoints: usize, udp: UdpConfig) -> Result<Self, UdpError> {
         let transports = UdpTransport::bind_group(&udp.address(address), endpoints)?;
         let routes: Vec<UdpRoute> = transports.iter().map(Transport::local_route).collect();

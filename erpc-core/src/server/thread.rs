@@ -46,7 +46,8 @@ impl StopSignal {
         self.flag.load(Ordering::Acquire)
     }
 
-    /// Wakes `watcher` when the loops end. Check [`StopSignal::is_set`] after this call.
+    /// Wakes `watcher` when the loops end. After this call, the caller must check
+    /// [`StopSignal::is_set`], because the loops may have ended before.
     pub(super) fn watch(&self, watcher: Waker) {
         *self.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher);
     }
@@ -122,9 +123,9 @@ fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
         // The answers of the last turn are sent in the next turn.
         endpoint.run_once();
     }));
-    // Handlers may hold the endpoint, and may have leaked it. Clients must learn now that the
-    // server is gone, and the port must be free. After a panic of the loop, the endpoint's state
-    // may be inconsistent, so its shutdown may panic, too.
+    // Handlers may still hold the endpoint, or may have leaked it, so dropping it here may not end
+    // it. But clients must learn now that the server is gone, and the port must be free. After a
+    // panic of the loop, the endpoint's state may be inconsistent, so its shutdown may panic, too.
     let ended = catch_unwind(AssertUnwindSafe(|| endpoint.shutdown()));
     if let Some(rpc) = endpoint.parts().rpc() {
         rpc.transport().close();

@@ -27,7 +27,7 @@ pub trait CallHost {
     /// The client's address, `None` on transports without IP addresses.
     fn peer(&self) -> Option<SocketAddr>;
 
-    /// State of the client's session; `None` where the session is out of reach.
+    /// State of the client's session; `None` if this host cannot access the session.
     fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats>;
 
     /// Whether the client has cancelled the call.
@@ -58,7 +58,7 @@ impl CallEnd {
     /// Whether the call was cancelled or its deadline has passed. Reads the clock if there is a
     /// deadline.
     pub(super) fn has_come(&self) -> bool {
-        // Only a hint, so relaxed ordering suffices.
+        // The flag is only a hint, so relaxed ordering suffices.
         self.cancelled.load(Ordering::Relaxed)
             || self.deadline != Instant::NEVER && clock::now() >= self.deadline
     }
@@ -182,7 +182,8 @@ impl<'a> CallContext<'a> {
         self.deferred.set(true);
         let end = CallEnd {
             cancelled: self.host.cancel_flag(self.call),
-            // Converted to the process-wide clock, which any thread can read.
+            // The deadline is converted from the host's clock to the process-wide clock, which any
+            // thread can read.
             deadline: self.time_left().map_or(Instant::NEVER, |left| clock::now() + left),
         };
         (self.call, self.host.sink(), end)

@@ -112,7 +112,7 @@ impl<'a> Fields<'a> {
         for (at, &byte) in self.rest.iter().take(10).enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * at);
             if byte < 0x80 {
-                // Only one bit of the tenth byte fits.
+                // Only one bit of the tenth byte fits into 64 bits.
                 if at == 9 && byte > 1 {
                     break;
                 }
@@ -209,7 +209,7 @@ scalars! {
     float: f32 = Fixed32(value) => Ok(f32::from_bits(value));
     /// A `double`.
     double: f64 = Fixed64(value) => Ok(f64::from_bits(value));
-    /// The content of `bytes`, or of an embedded message for its own view.
+    /// The content of a `bytes` field, or the bytes of an embedded message.
     bytes: &'a [u8] = Bytes(value) => Ok(value);
     /// A `string`, which must be UTF-8.
     string: &'a str = Bytes(value) =>

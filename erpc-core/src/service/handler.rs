@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::info::MethodInfo;
 use super::interceptor::Passage;
-use super::panics::{advise, handler_panicked};
+use super::panics::handler_panicked;
 use super::reply::encode_reply;
 use super::{CallContext, Codec, DecodeError, HandlerOutcome, Request, Response};
 use crate::status::Status;
@@ -112,12 +112,12 @@ fn too_large(len: usize, limit: u32) -> Status {
 
 #[cold]
 pub(super) fn panicked(context: &CallContext<'_>, panic: &(dyn Any + Send)) -> HandlerOutcome {
-    let method = context.info().full_name();
-    advise(method, panic);
+    let status = handler_panicked(context.info().full_name(), panic);
     match context.is_deferred() {
-        // The responder answers; dropping it in the unwind is an answer, too.
+        // The responder answers the call. If the unwind has dropped the responder, this was the
+        // answer.
         true => HandlerOutcome::Deferred,
-        false => HandlerOutcome::Failed(handler_panicked(method)),
+        false => HandlerOutcome::Failed(status),
     }
 }
 

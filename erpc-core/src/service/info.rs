@@ -50,7 +50,7 @@ impl MethodInfo {
     }
 
     /// The deadline of a call that arrived with deadline `carried`: `carried`, or if that is never,
-    /// the method's own deadline. Calls `now` only in the second case.
+    /// the method's own deadline. Calls `now` only if it needs the method's own deadline.
     pub(super) fn due(&self, carried: Instant, now: impl FnOnce() -> Instant) -> Instant {
         match self.deadline {
             Some(within) if carried == Instant::NEVER => now() + within,

@@ -6,7 +6,7 @@ use std::thread::panicking;
 use std::time::Duration;
 
 use super::CallContext;
-use super::panics::handler_panicked;
+use super::panics::panicked_status;
 use crate::status::Status;
 
 /// Runs before and after the handler of every call of a server, for all methods and modes: for
@@ -43,7 +43,8 @@ pub trait Interceptor: Send + Sync + 'static {
     }
 
     /// Runs after the handler, if `before` of this interceptor succeeded. For a deferred call, runs
-    /// after the answer, on the thread that answered. For a call that ended early, the outcome is
+    /// after the answer, on the thread that answered. For a call that was ended before its handler
+    /// had answered, the outcome is
     /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded) if its deadline has
     /// passed, else [`Code::Cancelled`](crate::status::Code::Cancelled).
     ///
@@ -105,7 +106,7 @@ impl Drop for Passage<'_> {
     fn drop(&mut self) {
         if self.passed > 0 {
             let status = if panicking() {
-                handler_panicked(self.call.info().full_name())
+                panicked_status(self.call.info().full_name())
             } else if self.call.time_left() == Some(Duration::ZERO) {
                 late()
             } else {

@@ -207,7 +207,8 @@ debug_is_display!(MetadataError);
 
 impl std::error::Error for MetadataError {}
 
-/// For handlers that answer with metadata: metadata that does not fit is an error of the server.
+/// Lets handlers use `?` when they add metadata to an answer. Metadata that does not fit is an
+/// error of the server.
 impl From<MetadataError> for Status {
     fn from(error: MetadataError) -> Self {
         Self::internal(error.to_string())

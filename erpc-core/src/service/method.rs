@@ -56,8 +56,8 @@ pub struct Method<Req, Resp, C = Prost, D = C> {
     types: PhantomData<Types<Req, Resp, C, D>>,
 }
 
-/// A method only produces messages and holds none, so it is `Send` and `Sync` for all message
-/// types.
+/// The type parameters of a method, as a function type. A method holds no messages, and with this
+/// type it is `Send` and `Sync` for all message types.
 pub(super) type Types<Req, Resp, C, D> = fn(Req) -> (Resp, C, D);
 
 impl<Req, Resp, C, D> Method<Req, Resp, C, D> {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{Method, Mode};
 
 /// How a service's `N` methods are served. Generated code has one constant per service, from the
-/// declarations of the `.proto` file. `#[derive(Service)]` changes it at compile time.
+/// declarations of the `.proto` file. `#[derive(Service)]` applies the server's changes to it at
+/// compile time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServiceOptions<const N: usize> {
     /// The message of the panic for an unknown method name.
@@ -169,8 +170,8 @@ impl MethodOptions {
         self
     }
 
-    /// Sets the result of [`CallContext::is_idempotent`](super::CallContext::is_idempotent).
-    /// Clients use their own `.proto` file.
+    /// Sets the result of [`CallContext::is_idempotent`](super::CallContext::is_idempotent). This
+    /// does not change which calls clients retry: they follow their own `.proto` file.
     #[must_use]
     pub const fn idempotent(mut self, idempotent: bool) -> Self {
         self.idempotent = Some(idempotent);

@@ -29,7 +29,7 @@ pub enum HandlerOutcome {
 
 /// Receives the answers of deferred calls.
 pub trait ReplySink: Send + Sync {
-    /// Answers `call`, from any thread. At most once per call.
+    /// Answers `call`. Any thread may call this function, but only once per `call`.
     fn reply(&self, call: RequestHandle, result: Result<Encoded, Status>);
 }
 

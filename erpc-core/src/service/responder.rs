@@ -55,8 +55,8 @@ impl<M> Responder<M> {
 
     /// Whether the answer is no longer wanted: the caller has cancelled the call or is gone, or the
     /// [deadline](CallContext::deadline) has passed. Callable from any thread at any time. Costs
-    /// one load, and one clock read if there is a deadline. Answer anyway, with any result: this
-    /// also ends the call at the server.
+    /// one load, and one clock read if there is a deadline. Even if the result is true, answer the
+    /// call, with any result: only the answer ends the call at the server.
     ///
     /// This is a hint: the caller may cancel right after the check, and its cancel has to cross the
     /// network first. False for a request that did not come from the network.
@@ -151,14 +151,15 @@ impl Deferred {
             let outcome = result.as_ref().map(|_| ()).map_err(Status::clone);
             (observed, outcome)
         });
-        // The endpoint reuses the flag only if no other reference to it is left.
+        // `end` refers to the call's cancel flag. The endpoint reuses the flag after the answer
+        // only if no other reference to it is left.
         drop(self.end);
         self.sink.reply(self.call, result);
         if let Some((observed, outcome)) = told {
             let context = CallContext::new(&observed.method, self.call, &*observed)
                 .with_extension(observed.deadline, observed.metadata.as_ref());
-            // The answer is sent. A panic must not leave here: the drop of a responder may be part
-            // of an unwind.
+            // The answer is sent. A panic of an interceptor must not leave this function: an unwind
+            // may be dropping the responder, and a second panic would abort the process.
             let leave = || Passage::inside(&context).leave(outcome.as_ref().copied());
             drop(catch_unwind(AssertUnwindSafe(leave)));
         }

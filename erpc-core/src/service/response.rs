@@ -25,8 +25,9 @@ impl<M> Response<M> {
         self
     }
 
-    /// Used only by [`Request::defer`](super::Request::defer), so that a handler cannot return a
-    /// deferred response without a responder.
+    /// The note that a responder answers later. Made only by
+    /// [`Request::defer`](super::Request::defer), so that a handler cannot return a deferred
+    /// response without a responder.
     pub(super) fn deferred() -> Self {
         Self { message: None, metadata: None }
     }

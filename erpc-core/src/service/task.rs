@@ -130,7 +130,8 @@ where
         check_size(&self.method, body)?;
         // As in the handler, a panic of the codec ends only this call.
         let decoded = catch_unwind(AssertUnwindSafe(|| C::decode(body)));
-        let decoded = decoded.map_err(|_panic| handler_panicked(self.method.full_name()))?;
+        let decoded =
+            decoded.map_err(|panic| handler_panicked(self.method.full_name(), &*panic))?;
         let message = decoded.map_err(malformed)?;
         Ok(Box::pin(async move {
             let outcome = match self.port.in_time(arrival.deadline) {
@@ -219,7 +220,7 @@ impl CallHost for TaskHost<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        // A cancel drops the task.
+        // A cancelled call's task is dropped, so its handler never sees the cancellation.
         false
     }
 

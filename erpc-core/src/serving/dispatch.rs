@@ -13,6 +13,7 @@ use super::requests::Requests;
 use super::worker::{JobRefused, WorkerJob, WorkerQueue};
 use crate::buf::MsgBuf;
 use crate::event_loop::Context;
+use crate::log;
 use crate::protocol::{Body, ClientStats, Request, RequestHandle, ResponseBuffer};
 use crate::service::{
     Arrival, CallHost, Encoded, HandlerOutcome, MetadataRef, Mode, ReplySink, RouteEntry, Routes,
@@ -77,13 +78,13 @@ impl<T: Transport> Requests<T> {
             cx.recycle_response_buffer(request.buffer.take());
         }
         let passed = match (task, stream) {
-            (Some(method), _) => self.to_task(cx, method, request),
+            (Some(method), _) => self.to_task(cx, entry, method, request),
             (None, Some(method)) => {
                 let peer = address(&request.peer);
                 self.stream_request(cx, method, request, peer)
             }
             (None, None) if is_here => self.dispatch(cx, entry, request),
-            (None, None) => self.to_worker(methods, entry, request),
+            (None, None) => self.to_worker(cx.now(), methods, entry, request),
         };
         if let Err(status) = passed {
             cx.respond_status(handle, &status);
@@ -117,10 +118,12 @@ impl<T: Transport> Requests<T> {
     fn to_task(
         &self,
         cx: &mut Context<'_, T>,
+        entry: &RouteEntry,
         method: &Rc<dyn TaskMethod>,
         request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
-        let opened = self.running.admits_task().and_then(|()| self.opened(&request));
+        let opened = self.running.admits_task(cx.now(), entry.full_name());
+        let opened = opened.and_then(|()| self.opened(&request));
         let task = opened.and_then(|OpenedRequest { deadline, metadata, message }| {
             let arrival = Arrival {
                 call: request.handle,
@@ -140,6 +143,7 @@ impl<T: Transport> Requests<T> {
     /// Queues the request for a worker, in a buffer that the job owns.
     fn to_worker(
         &self,
+        now: Instant,
         methods: &Methods,
         entry: &Arc<RouteEntry>,
         request: Request<'_, T::Route>,
@@ -168,7 +172,10 @@ impl<T: Transport> Requests<T> {
         workers.push(job).map_err(|refused| {
             self.running.ended(handle);
             match refused {
-                JobRefused::Full => Status::resource_exhausted("the server's worker queue is full"),
+                JobRefused::Full => {
+                    log::worker_queue_full(now, entry.full_name(), workers.limit());
+                    Status::resource_exhausted("the server's worker queue is full")
+                }
                 JobRefused::Stopped => Status::unavailable("the server is shutting down"),
             }
         })
@@ -270,7 +277,8 @@ impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
     }
 }
 
-/// The IP address of a route, if it has one. Decided at compile time.
+/// The IP address of a route, if it has one. The compiler knows the route's type, so the check
+/// costs nothing at run time.
 #[inline]
 fn address<R: 'static>(route: &R) -> Option<SocketAddr> {
     (route as &dyn Any).downcast_ref::<UdpRoute>().map(UdpRoute::socket_addr)

@@ -10,7 +10,8 @@ use crate::status::Status;
 use crate::transport::Transport;
 
 impl<T: Transport> Requests<T> {
-    /// The endpoint begins to shut down; the protocol refuses new requests.
+    /// Begins to drain: from now on, calls that continue a stream are refused if the stream is not
+    /// open. The protocol itself refuses new requests.
     pub(crate) fn drain(&self, cx: &mut Context<'_, T>) {
         self.draining.set(true);
         self.refuse_early(cx);
@@ -22,8 +23,8 @@ impl<T: Transport> Requests<T> {
     }
 
     /// Answers all requests that are not answered yet, and drops their handlers' tasks. Requests
-    /// that wait for a worker are refused. Returns the number of calls and streams that were cut
-    /// off.
+    /// that wait for a worker are refused. Returns the number of these requests, plus the number of
+    /// streams whose handlers were running.
     pub(crate) fn cut_off(&self, cx: &mut Context<'_, T>) -> usize {
         self.take_answers(cx);
         let workers = self.methods.get().and_then(|methods| methods.workers.as_ref());

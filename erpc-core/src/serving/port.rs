@@ -28,8 +28,9 @@ impl<T: Transport> HandlerPort<T> {
     }
 }
 
-// Tasks run after the raw endpoint's turn, so the endpoint is not borrowed. If it were borrowed, an
-// error would be better than a panic within a task.
+// Tasks run after the turn of the endpoint's `Rpc`, so the `Rpc` is not borrowed and
+// `Requests::rpc` returns it. If it were borrowed, an error would be better than a panic within a
+// task.
 impl<T: Transport> TaskPort for HandlerPort<T> {
     fn in_time(&self, deadline: Instant) -> Result<(), Status> {
         if deadline == Instant::NEVER {

@@ -39,7 +39,10 @@ pub(crate) struct Requests<T: Transport> {
     pub(super) running: RunningRequests,
     /// The streams of each client session that has had a stream.
     pub(super) streams: RefCell<HashMap<ClientId, Rc<ServerStreams<T>>>>,
-    /// The endpoint shuts down: calls that continue a stream that is not open are refused.
+    /// The addresses of the clients, by session, for the log.
+    pub(super) clients: RefCell<HashMap<ClientId, T::Route>>,
+    /// True while the endpoint drains. Then a call that continues a stream is refused if the stream
+    /// is not open.
     pub(super) draining: Cell<bool>,
     /// Tasks that wait until all clients have closed their sessions.
     pub(super) watchers: RefCell<Waiters>,
@@ -55,6 +58,7 @@ impl<T: Transport> Requests<T> {
             methods: OnceCell::new(),
             running: RunningRequests::default(),
             streams: RefCell::default(),
+            clients: RefCell::default(),
             draining: Cell::default(),
             watchers: RefCell::default(),
             answers: Cell::default(),
@@ -71,7 +75,7 @@ impl<T: Transport> Requests<T> {
         &self.parts.scheduler
     }
 
-    /// The raw endpoint. `None` while its turn is running.
+    /// The endpoint's `Rpc`; `None` while its turn is running.
     pub(super) fn rpc(&self) -> Option<RefMut<'_, Rpc<T>>> {
         self.parts.rpc.try_borrow_mut().ok()
     }
@@ -129,13 +133,24 @@ impl<T: Transport> Requests<T> {
         self.running.set_task_limit(tasks);
     }
 
+    /// Whether the endpoint serves methods.
+    pub(crate) fn serves(&self) -> bool {
+        self.methods.get().is_some()
+    }
+
+    /// The full name of the method with this id, if the endpoint serves it.
+    pub(crate) fn method_name(&self, method: u32) -> Option<&str> {
+        Some(self.methods.get()?.routes.get(method)?.full_name())
+    }
+
     /// Starts the task of a request.
     pub(super) fn start_task(&self, call: RequestHandle, task: CallTask) {
         let task = self.scheduler().executor().start_boxed(task);
         self.running.task(call, task);
     }
 
-    /// Handles a cancel by the caller: drops the call's task, or sets the flag for its worker.
+    /// Handles a cancel by the caller: drops the call's task, or sets the flag that the call's
+    /// worker or responder reads.
     pub(crate) fn cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
         if let Some(task) = self.running.cancel(call).filter(|_| !mutant!(CancelLeavesTask)) {
             // Dropping a handler's values may panic; the panic hook has reported it.

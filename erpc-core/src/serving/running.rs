@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::executor::tasks::TaskId;
+use crate::log;
 use crate::mutants::mutant;
 use crate::protocol::RequestHandle;
 use crate::status::Status;
@@ -75,14 +76,15 @@ impl RunningRequests {
         self.task_limit.set(tasks);
     }
 
-    /// Checks that one more call may run as a task.
+    /// Checks that one more call of `method` may run as a task.
     ///
     /// # Errors
     /// The status for the caller, if the limit is reached.
-    pub(crate) fn admits_task(&self) -> Result<(), Status> {
+    pub(crate) fn admits_task(&self, now: Instant, method: &str) -> Result<(), Status> {
         if self.tasks.get() < self.task_limit.get() {
             return Ok(());
         }
+        log::task_limit_reached(now, method, self.task_limit.get());
         Err(Status::resource_exhausted("the server already runs as many calls as its limit allows"))
     }
 

@@ -111,8 +111,8 @@ fn a_handler_ends_its_own_pool() {
             taken += usize::from(push(&queue, &mailbox, &ending).is_ok());
         }
         drop(ending);
-        // No handle of the worker's thread is left. When the thread ends, it has dropped its
-        // references to the mailbox.
+        // The test has no handle to join the worker's thread. It waits instead until the thread has
+        // dropped its references to the mailbox.
         while Arc::strong_count(&mailbox) > 1 {
             thread::yield_now();
         }

@@ -14,7 +14,10 @@ use crate::event_loop::flush::Flush;
 use crate::executor::sleep::Sleep;
 use crate::executor::tasks::{TaskId, WakeSlot};
 use crate::executor::waiters::StreamWaiters;
-use crate::protocol::{self, Body, CallError, ClientId, ClientStats, RejectReason, RequestHandle};
+use crate::log;
+use crate::protocol::{
+    self, Body, CallError, Cause, ClientId, ClientStats, RejectReason, RequestHandle,
+};
 use crate::service::{
     Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, StreamMethod, late,
 };
@@ -31,7 +34,7 @@ use crate::wire::extension::Extension;
 pub(crate) struct ServerStreams<T: Transport> {
     me: Weak<Self>,
     client: ClientId,
-    /// Weak, because the endpoint holds the handlers' tasks, which hold this.
+    /// Weak, because the endpoint holds the handlers' tasks, which hold this object.
     requests: Weak<Requests<T>>,
     state: RefCell<SessionStreams>,
     /// Whether this is in the list of streams to flush.
@@ -40,7 +43,7 @@ pub(crate) struct ServerStreams<T: Transport> {
 
 struct SessionStreams {
     machine: StreamServer<RequestHandle>,
-    /// The handler of the live stream.
+    /// The task of the live stream's handler.
     task: Option<TaskId>,
     waiting: StreamWaiters,
 }
@@ -75,7 +78,8 @@ impl<T: Transport> Requests<T> {
         let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
         let streams = self.streams_of(call.client(), limit as usize);
         if self.draining.get() && streams.state.borrow().machine.is_early(&request) {
-            // The protocol refuses the call that would open the stream.
+            // While the endpoint drains, the protocol refuses the call that would open the stream.
+            // So this call is refused, too.
             cx.refuse(call);
             return Ok(());
         }
@@ -124,8 +128,20 @@ impl<T: Transport> Requests<T> {
         streams.flush_to(cx, self);
     }
 
+    /// A client has opened a session.
+    pub(crate) fn client_came(&self, cx: &Context<'_, T>, client: ClientId) {
+        if let Some(peer) = cx.client_address(client) {
+            self.clients.borrow_mut().insert(client, peer);
+            log::client_came(cx.now(), &peer);
+        }
+    }
+
     /// Ends the streams of a client's session that is gone.
-    pub(crate) fn client_gone(&self, client: ClientId) {
+    pub(crate) fn client_gone(&self, now: Instant, client: ClientId, cause: Cause) {
+        // A session that ended in the turn in which it began was never reported.
+        if let Some(peer) = self.clients.borrow_mut().remove(&client) {
+            log::client_gone(now, &peer, cause);
+        }
         let streams = self.streams.borrow_mut().remove(&client);
         if let Some(streams) = streams {
             streams.end_task(self);

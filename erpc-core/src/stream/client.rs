@@ -36,14 +36,14 @@ pub struct StreamClient {
     /// Current limit for batches that are pulled or unread, 1 to [`MAX_PULLS`].
     depth: usize,
     opened: bool,
-    /// OPEN, and pushes, that the server has certainly not executed, to be sent to another server:
-    /// in the order of their batches.
+    /// The OPEN and the pushes that the server has certainly not executed, in the order of their
+    /// batches. They will be sent again, on another session.
     unexecuted: Vec<(StreamOp, MsgBuf)>,
-    /// Whether these calls may be sent: the stream has its new session.
+    /// Whether the calls in `unexecuted` may be sent, because the stream has its new session.
     moved: bool,
-    /// The server has answered a call.
+    /// True once the server has answered a call.
     answered: bool,
-    /// The server has answered that further pulls return nothing.
+    /// True once the server has answered that further pulls return nothing.
     dry: bool,
     reader_gone: bool,
     /// Entries of the extension of the server's first batch.
@@ -113,7 +113,7 @@ impl StreamClient {
         }
     }
 
-    /// Sets the number of the stream on its session. Must precede OPEN. After
+    /// Sets the number of the stream on its session. Must be called before OPEN is sent. After
     /// [`StreamClient::keep`], the calls that were kept are sent again.
     pub fn bind(&mut self, number: u32) {
         debug_assert!(!self.opened, "OPEN was sent with another number");
@@ -192,8 +192,8 @@ impl StreamClient {
         self.outbox.set_limit(bytes);
     }
 
-    /// If an item of `len` bytes can never be sent because it is too large for the server: the size
-    /// of the largest item that can be sent. `None` while the server's limit is unknown.
+    /// If an item of `len` bytes is too large for the server, the size of the largest item that can
+    /// be sent. `None` if the item is small enough, or while the server's limit is unknown.
     #[must_use]
     pub fn too_large(&self, len: usize) -> Option<usize> {
         self.outbox.too_large(len)
@@ -287,8 +287,8 @@ impl StreamClient {
         &self.entries
     }
 
-    /// The reader has taken the last item from its batch. From now on the next batch may be pulled,
-    /// even if the reader does not call [`StreamClient::next_batch`] for a while.
+    /// Records that the reader has taken the last item from its batch. From now on the next batch
+    /// may be pulled, even if the reader does not call [`StreamClient::next_batch`] for a while.
     pub fn batch_read(&mut self) {
         self.reading = false;
     }
@@ -357,7 +357,7 @@ impl StreamClient {
         Some((ask, request))
     }
 
-    /// The call that carries the items gathered so far.
+    /// The OPEN or the push that carries the items in the outbox. OPEN is sent even without items.
     fn items(&mut self, pool: &mut Pool) -> Result<Option<(StreamOp, MsgBuf)>, NoMemory> {
         let (seq, gather, last) = match self.outbox.take() {
             Some(taken) => (taken.seq, taken.gather, taken.last),

@@ -165,7 +165,7 @@ pub(super) fn item(bytes: &[u8], at: usize) -> Option<Range<usize>> {
 pub struct StreamRequest {
     /// Purpose of the call.
     pub ask: StreamOp,
-    /// The client has no more items after these.
+    /// True if the client has no more items after those in this call.
     pub end: bool,
     /// Number of the stream on its session, counted from 1.
     pub stream: u32,

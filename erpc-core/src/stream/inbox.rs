@@ -116,8 +116,8 @@ impl<X> Inbox<X> {
         batches.map(Batch::footprint).sum()
     }
 
-    /// The reader is gone: drops the unread batches and returns their data. Nothing may be inserted
-    /// afterwards.
+    /// The reader is gone: drops the unread batches and returns their data. The caller must not
+    /// insert batches afterwards.
     pub(super) fn discard(&mut self) -> impl Iterator<Item = X> + use<X> {
         std::mem::take(&mut self.batches).into_iter().flatten().map(|(_, with)| with)
     }

@@ -17,10 +17,10 @@
 //! ```
 //!
 //! [`StreamClient`] and [`StreamServer`] are the two ends. The caller passes received calls and
-//! replies to them and asks them what to send next ([`StreamClient::poll_call`],
-//! [`StreamServer::poll_answer`]). They use no session, thread or clock, and treat items as plain
-//! bytes. Items to send are gathered in a [`MsgBuf`](crate::buf::MsgBuf) in wire form. Received
-//! items are read in place from the `MsgBuf` that brought them ([`Batch`]).
+//! replies to its end, and asks the end what to send next ([`StreamClient::poll_call`],
+//! [`StreamServer::poll_answer`]). Both ends use no session, thread or clock, and treat items as
+//! plain bytes. Items to send are gathered in a [`MsgBuf`](crate::buf::MsgBuf) in wire form.
+//! Received items are read in place from the `MsgBuf` that brought them ([`Batch`]).
 //!
 //! # Bounds
 //!
@@ -59,8 +59,8 @@ pub use server::{Effect, ServerNext, StreamAnswer, StreamServer};
 
 /// Bytes of items at which a batch is full. A larger item is sent in a batch of its own.
 ///
-/// Large enough that the cost of a call is small compared to copying its bytes. Small enough that a
-/// thousand streams at full speed fit the memory of a server.
+/// The size is large enough that the cost of a call is small compared to copying its bytes. It is
+/// small enough that a thousand streams at full speed fit the memory of a server.
 pub const BATCH: usize = 32 << 10;
 
 /// Largest number of batches that a client has asked for or holds unread. The client asks for one
@@ -71,7 +71,8 @@ pub const MAX_PULLS: usize = 3;
 pub const MAX_PUSHES: usize = 2;
 
 /// Largest number of unread batches that one end holds: the first batch and the pushes after it, or
-/// the pulled batches. A peer that keeps to the two limits above never exceeds this limit.
+/// the pulled batches. A peer that keeps to [`MAX_PULLS`] and [`MAX_PUSHES`] never exceeds this
+/// limit.
 pub const MAX_UNREAD: usize = 1 + MAX_PUSHES;
 
 const _: () = assert!(MAX_PULLS <= MAX_UNREAD, "an end must accept all batches that it has pulled");

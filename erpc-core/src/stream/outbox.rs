@@ -39,9 +39,9 @@ pub(super) struct Outbox {
     limit: Option<usize>,
     /// Bytes of the final status, which follow the items of the last batch. 0 at a client.
     tail: usize,
-    /// The user adds no more items. Gathered batches are still sent.
+    /// True once the user adds no more items. Gathered batches are still sent.
     ended: bool,
-    /// The last batch was taken.
+    /// True once the last batch was taken.
     over: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Taken {
     pub(super) seq: u32,
     /// `None` for an end without items.
     pub(super) gather: Option<Gather>,
-    /// No items follow this batch.
+    /// True if this is the stream's last batch.
     pub(super) last: bool,
 }
 
@@ -77,13 +77,13 @@ impl Outbox {
         self.entries = entries;
     }
 
-    /// The other side accepts messages of up to `bytes`.
+    /// Sets the largest message that the other side accepts, in bytes.
     pub(super) fn set_limit(&mut self, bytes: usize) {
         self.limit = Some(bytes);
     }
 
-    /// If an item of `len` bytes can never be sent: the size of the largest item that can be sent.
-    /// `None` while the other side's limit is unknown.
+    /// If an item of `len` bytes is too large for the other side, the size of the largest item that
+    /// can be sent. `None` if the item is small enough, or while the other side's limit is unknown.
     pub(super) fn too_large(&self, len: usize) -> Option<usize> {
         let most = self.limit?.saturating_sub(self.head() + ITEM_HEAD);
         (len > most).then_some(most)
@@ -157,7 +157,8 @@ impl Outbox {
     pub(super) fn take(&mut self) -> Option<Taken> {
         let gather = self.ready.pop_front().or_else(|| self.open.take());
         let limit = self.limit.unwrap_or(CAUTIOUS);
-        // An end that does not fit after the items is sent in a batch of its own.
+        // If the final status does not fit after the items of this batch, the end is sent in a
+        // batch of its own.
         let fits = |gather: &Gather| gather.message.len() + self.tail <= limit;
         let room = self.tail == 0 || gather.as_ref().is_none_or(fits);
         let empty = self.ready.is_empty() && self.open.is_none() || mutant!(StreamEndEarly);

@@ -24,7 +24,7 @@ const OK: [u8; 8] = [0; 8];
 ///   next_batch             reads the client's items   put, finish  handler's items, and its end
 /// ```
 ///
-/// The methods for handlers take the stream's number, because the client may have ended that
+/// Most methods for handlers take the stream's number, because the client may have ended that
 /// stream, and begun another, before the handler knows. After any other method, the caller must
 /// call [`StreamServer::poll_answer`], at the latest at the end of the turn. Every call is answered
 /// once.
@@ -50,7 +50,7 @@ struct Live<H> {
     outbox: Outbox,
     /// Waiting pulls, the oldest first.
     pulls: VecDeque<H>,
-    /// The handler has stopped reading.
+    /// True once the handler has stopped reading.
     reader_gone: bool,
     /// The handler's final status in wire form, once it has ended.
     end: Option<Vec<u8>>,
@@ -84,9 +84,9 @@ pub enum StreamAnswer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use]
 pub struct Effect {
-    /// The stream that was current is over; its handler must be dropped.
+    /// True if the stream that was current is over; its handler must be dropped.
     pub stop: bool,
-    /// A new stream begins; its handler must be started, after the old handler was dropped.
+    /// True if a new stream begins; its handler must be started, after the old handler was dropped.
     pub start: bool,
 }
 
@@ -201,8 +201,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         std::mem::take(&mut self.held).into_iter().map(|held| held.call).collect()
     }
 
-    /// The client has cancelled a call. A client cancels calls only together with their stream, so
-    /// the call's stream is closed if it is open.
+    /// Handles the cancel of a call by the client. A client cancels calls only together with their
+    /// stream, so the call's stream is closed if it is open.
     pub fn cancelled(&mut self, call: H) -> Effect {
         let held = self.held.iter().position(|held| held.call == call);
         if let Some(at) = held {
@@ -222,8 +222,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         self.stop_but(None)
     }
 
-    /// Ends the current stream and answers all waiting calls except `answered`. Returns whether its
-    /// handler must be dropped.
+    /// Ends the current stream and answers all waiting calls except `answered`. Returns whether the
+    /// stream's handler must be dropped.
     fn stop_but(&mut self, answered: Option<H>) -> bool {
         let Some(mut live) = self.live.take() else { return false };
         let waiting = live.pulls.drain(..).chain(live.inbox.discard().flatten());
@@ -281,7 +281,7 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         live.is_none_or(|live| live.inbox.is_readable() || live.inbox.is_over())
     }
 
-    /// The handler stops reading: further batches are answered and dropped.
+    /// Records that the handler stops reading: further batches are answered and dropped.
     pub fn drop_reader(&mut self, stream: u32) {
         let Some(live) = self.live(stream) else { return };
         live.reader_gone = true;
@@ -297,8 +297,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         live.is_some_and(|live| live.end.is_none())
     }
 
-    /// If an item of `len` bytes can never be sent because it is too large for the client: the size
-    /// of the largest item that can be sent.
+    /// If an item of `len` bytes is too large for the client, the size of the largest item that can
+    /// be sent. `None` if the item is small enough.
     #[must_use]
     pub fn too_large(&self, len: usize) -> Option<usize> {
         self.live.as_ref().and_then(|live| live.outbox.too_large(len))
@@ -332,7 +332,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         }
     }
 
-    /// The handler has ended: the stream ends after the items gathered so far.
+    /// Ends the stream after its handler has ended. The items that the handler has put are sent
+    /// before the end.
     pub fn finish(&mut self, stream: u32, end: StreamResult) {
         let limit = self.limit;
         if let Some(live) = self.live(stream) {
@@ -369,8 +370,9 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         let last = taken.last;
         let message = live.batch(taken, self.newest, pool);
         if last && !mutant!(StreamEndLeavesPulls) || message.is_err() {
-            // The remaining pulls have nothing to wait for. If memory ran out, this was the last
-            // batch, too: only the final status needs memory here. So the handler has ended.
+            // After the last batch, the remaining pulls have nothing to wait for. If memory ran
+            // out, this was the last batch, too, because only the end of a stream needs memory
+            // here. In both cases the handler has ended.
             let running = self.stop();
             debug_assert!(!running, "a stream ended before its handler");
         }

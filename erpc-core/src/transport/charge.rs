@@ -1,7 +1,7 @@
 //! How much of its receiver's queue a datagram occupies.
 
-/// How a receive queue counts the packets it holds. Part of the handshake, because the sender must
-/// count in the receiver's units (the credits of thesis section 6.3.3.1, generalised).
+/// How a receive queue counts the packets it holds. The model is part of the handshake, because the
+/// sender must count in the receiver's units (the credits of thesis section 6.3.3.1, generalised).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChargeModel {
     /// A ring: every packet takes one entry, whatever its length. One entry is 1,024 units.

@@ -11,8 +11,8 @@ use crate::buf::{Arena, MIN_PAYLOAD, TxPacket};
 use crate::wire::HEADER_LEN;
 use crate::wire::checksum::TRAILER_LEN;
 
-/// Most packets that one [`RxQueue::burst`] hands out. A [`TxQueue`] should also stage at most this
-/// many packets before it flushes on its own.
+/// Maximum number of packets that one [`RxQueue::burst`] hands out. A [`TxQueue`] should also stage
+/// at most this many packets before it flushes on its own.
 pub const MAX_BURST: usize = 32;
 
 /// The smallest datagram that a transport must be able to carry, 1,052 bytes: a header, 1,024 bytes
@@ -25,7 +25,7 @@ pub const MIN_DATAGRAM: usize = HEADER_LEN + MIN_PAYLOAD + TRAILER_LEN;
 pub struct Capabilities {
     /// Largest datagram to any peer, in bytes, header included; at least [`MIN_DATAGRAM`].
     pub max_datagram: usize,
-    /// Most packets that one [`RxQueue::burst`] hands out; at most [`MAX_BURST`].
+    /// Maximum number of packets that one [`RxQueue::burst`] hands out; at most [`MAX_BURST`].
     pub burst: usize,
     /// [`TxQueue::push`] copies packets of at most this many bytes (inlines them into a descriptor,
     /// or stages them). Longer ones are read in place.
@@ -34,8 +34,8 @@ pub struct Capabilities {
     pub charge: ChargeModel,
     /// Capacity of the receive queue, in the units of `charge`.
     pub rx_capacity: u32,
-    /// Least margin of the retransmission timeout over the smoothed round-trip time. A delay below
-    /// this margin is scheduling noise, not a loss.
+    /// Minimum margin of the retransmission timeout over the smoothed round-trip time. A delay
+    /// below this margin is scheduling noise, not a loss.
     pub min_rto: Duration,
     /// How far round-trip times scatter for reasons other than queues in the network: interrupts,
     /// system calls, a peer's event loop that is busy. Congestion control ignores smaller
@@ -155,11 +155,12 @@ pub trait Transport: 'static {
     /// 3168), and from now on reports which received packets are marked ([`RxPacket::marked`]).
     /// This cannot be undone.
     ///
-    /// Called once, and only by endpoints whose congestion control reads marks: it may make every
-    /// packet more expensive to receive.
+    /// Called once, and only by endpoints whose congestion control reads marks, because to read
+    /// marks may make every packet more expensive to receive.
     ///
     /// # Errors
-    /// [`NoMarks`], the default, if this transport cannot do both. It then does neither.
+    /// [`NoMarks`], the default, if this transport cannot both request marks and report them. Then
+    /// it does neither.
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
         Err(NoMarks)
     }
@@ -233,8 +234,8 @@ pub struct RxPacket<'a, R> {
 /// The sending half.
 ///
 /// `push` stages, `doorbell` sends, `flush` sends and also waits until the queue holds no msgbuf. A
-/// queue with a full staging area sends by itself. Packets that the network or the queue below
-/// refuses are dropped and counted. The protocol recovers from loss.
+/// queue with a full staging area sends by itself. If the network or the system refuses a packet,
+/// the packet is dropped and counted. The protocol recovers from loss.
 pub trait TxQueue {
     /// How peers are addressed.
     type Route: Route;

@@ -1,4 +1,4 @@
-//! Packets that the network or the system did not deliver, and says so.
+//! Reports of packets that the network or the system did not deliver.
 
 use std::fmt;
 use std::io;
@@ -34,7 +34,7 @@ pub enum Obstacle {
 
 impl NetworkError {
     /// Whether the destination host itself has answered that no process listens at the port. All
-    /// other errors may be the state of a network that repairs itself.
+    /// other errors may be temporary: the network may repair itself.
     pub(crate) fn is_refusal(self) -> bool {
         matches!(self, Self::NothingListens)
     }

@@ -1,9 +1,9 @@
 //! Control messages: handshake, path size, liveness and the end of a session.
 //!
 //! Control messages are packets of kind [`Kind::Control`] on the data path. Their type is the
-//! header's `packet` field. `request` carries a nonce that replies echo (0 in the refusal of a
-//! foreign version). `aux` carries a [`ReplyInfo`] if the sender is the session's server. Bodies
-//! have a fixed layout, are little endian, and are drawn in `WIRE.md`.
+//! header's `packet` field. `request` carries a nonce that replies echo (0 if a server refuses a
+//! `Hello` of another version). `aux` carries a [`ReplyInfo`] if the sender is the session's
+//! server. Bodies have a fixed layout, are little endian, and are drawn in `WIRE.md`.
 //!
 //! All control messages carry a trailer. They are rare, and a flipped bit in the handshake would
 //! break the session permanently.
@@ -66,10 +66,10 @@ pub enum Control {
         /// Highest version that the client supports.
         high: u16,
     },
-    /// Server to client: asks the client to prove its address by sending the cookie to the chosen
-    /// endpoint.
+    /// Server to client: asks the client to prove its address by sending the cookie to the endpoint
+    /// that the server has chosen for the session.
     Challenge {
-        /// The client returns it in `Open`.
+        /// The client returns this cookie in `Open`.
         cookie: Cookie,
         /// The chosen endpoint's port; 0 for the endpoint that `Hello` went to.
         port: u16,
@@ -97,7 +97,7 @@ pub enum Control {
     },
     /// Server to client: the server refuses the session.
     Refused {
-        /// Why.
+        /// Why the server refuses.
         reason: Refusal,
         /// Lowest version that the server supports.
         low: u16,
@@ -124,8 +124,8 @@ pub enum Control {
     },
     /// Answers `Close`.
     Closed,
-    /// Client to server: tests whether the path carries a datagram of this size. Padded to that
-    /// size.
+    /// Client to server: tests whether the path carries a datagram of this size. The message is
+    /// padded to that size.
     Probe,
     /// Answers `Probe` at the same length: the path carries datagrams of this size in both
     /// directions.

@@ -27,19 +27,20 @@ use crate::time::Instant;
 /// Bytes of an extension without entries.
 pub const EXTENSION_HEAD: usize = 8;
 
-/// Most bytes of an extension. It always fits the first packet of a message.
+/// Maximum number of bytes of an extension. An extension always fits the first packet of a message.
 pub const MAX_EXTENSION: usize = 1_024;
 
-/// Most bytes of all entries together.
+/// Maximum number of bytes of all entries together.
 pub const MAX_ENTRIES: usize = MAX_EXTENSION - EXTENSION_HEAD;
 
 /// Offset in a message of `op`.
 const OP_AT: usize = 2;
 
-/// The largest `op`, without [`OP_FLAG`], of a request that begins something.
+/// The largest `op`, without [`OP_FLAG`], of a request that does not continue an earlier request.
+/// Streams are opened with this value.
 const LAST_BEGINNING: u8 = 1;
 
-/// The bit of `op` that does not belong to the purpose.
+/// The bit of `op` that is a flag. The other bits are the message's purpose.
 const OP_FLAG: u8 = 0x80;
 
 /// Offset in a message of the deadline field, which [`remaining`] computes.

@@ -81,7 +81,7 @@ impl ReplyInfo {
         mantissa << exponent
     }
 
-    /// Whether the server took longer than in `other`, without unpacking either word. The answer
+    /// Whether the server took longer than in `other`, without unpacking either word. The result
     /// may be wrong for words that [`Self::new`] did not pack.
     #[must_use]
     #[inline]

@@ -181,7 +181,8 @@ fn a_call_that_cannot_be_sent_is_rejected_in_its_result() {
         endpoint.run_once();
         server.run_once();
     }
-    // The window is 8 calls, the queue holds 4, and the server does not run: call 13 is rejected.
+    // The session has 8 slots, its queue holds 4 calls, and the server does not run. So call 13 is
+    // rejected.
     let mut calls: Vec<_> = (1..=13).map(|value| session.call(&DOUBLE, &number(value))).collect();
     let rejected = endpoint.block_on(calls.pop().unwrap());
     assert_eq!(rejected, Err(CallError::Rejected(RejectReason::QueueFull)));

@@ -156,7 +156,7 @@ fn calls_fail_immediately_while_no_server_can_be_reached() {
     let world = World::asleep(2);
     let channel = to_all(&world).build();
     let unreachable = Cause::Connect(ConnectError::Timeout);
-    // The first calls wait for the result of the first attempt.
+    // The first calls wait for the result of the channel's first attempt to connect.
     let first: Vec<_> = (0..3).map(|_| who(&channel)).collect();
     for call in first {
         assert_eq!(no_server(world.finish(call)), unreachable);

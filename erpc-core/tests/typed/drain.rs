@@ -25,7 +25,8 @@ fn channel(world: &World) -> Channel<MemTransport> {
     channel
 }
 
-/// Runs until the drain is over. Returns how many calls and streams it has cut off, and its length.
+/// Runs until the drain is over. Returns how many calls and streams the drain has cut off, and how
+/// long it took.
 fn drained(world: &World, drain: JoinHandle<usize>) -> (usize, Duration) {
     let begin = world.now();
     (world.wait(drain), world.now() - begin)
@@ -164,7 +165,8 @@ fn a_stream_goes_on_while_its_server_drains() {
     let (out, mut numbers) = channel.bidi_streaming(&STAY);
     assert_eq!(world.wait(numbers.next()).unwrap().unwrap().value, 0);
     let drain = world.drain(0, 60 * SECOND);
-    // Longer than an idle session is kept, and longer than a ping interval.
+    // The stream stays open for 10 s. This is longer than an idle session is kept, and longer than
+    // a ping interval.
     for _ in 0..10 {
         world.run_for(SECOND);
         world.wait(out.send(number(1))).unwrap();

@@ -39,7 +39,7 @@ fn a_call_is_polled_with_a_foreign_waker_that_has_no_data() {
     panic!("no reply");
 }
 
-/// Counts its drops.
+/// Increments a counter when it is dropped.
 struct Canary(Rc<Cell<u32>>);
 
 impl Drop for Canary {
@@ -167,7 +167,7 @@ const END: Method<Number, Number> = Method::new("test.Ending/End");
 impl Ending {
     fn end(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
         self.arrived.store(true, Ordering::Release);
-        // Returns an error when the test drops the sender.
+        // `recv` returns an error when the test drops the sender.
         let _held = self.go.lock().expect("one handler at a time").recv();
         drop(self.pool.lock().expect("one handler at a time").take());
         Ok(Response::new(request.into_message()))

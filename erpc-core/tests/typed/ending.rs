@@ -67,7 +67,7 @@ impl Pair {
         self.client.run_once();
     }
 
-    /// Makes a call, and shuts the endpoint down when the response arrives.
+    /// Makes a call. When the response arrives, shuts the endpoint down and runs `then`.
     fn end_with_a_reply(&self, then: impl FnOnce() + 'static) {
         let endpoint = self.client.clone();
         self.session.call_with(&DOUBLE, &number(1), move |reply| {

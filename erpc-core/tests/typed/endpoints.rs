@@ -18,8 +18,8 @@ use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 
 use crate::support::{Background, DOUBLE, client, math, number, server};
 
-/// Much longer than a wakeup takes, and much shorter than any other event that could hide a lost
-/// wakeup.
+/// A limit for wakeups: much longer than a wakeup takes, and much shorter than the time to any
+/// other event that could hide a lost wakeup.
 const PROMPT: Duration = Duration::from_millis(500);
 
 #[test]
@@ -59,7 +59,8 @@ fn a_wake_right_after_the_condition_is_checked_is_not_lost() {
         endpoint.run_until(|| {
             looks.set(looks.get() + 1);
             if looks.get() == 1 {
-                // As if another thread had changed the condition right after this check.
+                // This call simulates another thread that changes the condition right after this
+                // check.
                 handle.wake();
             }
             looks.get() == 2

@@ -131,7 +131,7 @@ fn a_malformed_extension_is_refused<T: Transport>(pair: impl Fn(Routes, &WorkerP
     let workers = pool();
     let mut pair = pair(in_all_modes(&Arc::new(()), handler), &workers);
     for method in ALL {
-        // An entry that ends after the end of the extension.
+        // The extension's only entry extends beyond the end of the extension.
         let front = [12, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0];
         pair.client.send_raw(method.id(), &front, None, b"", 1);
         assert_eq!(code(pair.outcome(1)), Code::InvalidArgument, "{method:?}");
@@ -172,13 +172,14 @@ fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool
     let workers = pool();
     let mut pair = pair(routes, &workers);
 
-    // The loop learns that its turns are long. This must not change which requests are late.
+    // The server's event loop learns that its turns are long. This must not change which requests
+    // are late.
     pair.client.send(BLOCK_LOOP.id(), b"", 1);
     pair.exchange(&[1]);
     // The two requests of a pair are one burst. In the first pair, the handler of the second
     // request runs after the blocking handler. In the second pair, the first request's task starts
     // only after the blocking handler. A socket may split the burst. Then the request with the
-    // deadline is in time, and the loop tries again.
+    // deadline is in time, and the `while` loop below tries again.
     let mut sent = 0;
     for (first, second, late) in [(BLOCK_LOOP, DISPATCH, 1), (ASYNC, BLOCK_LOOP, 2)] {
         while pair.late() < late {
@@ -248,7 +249,7 @@ struct Endless {
     ended: AtomicU64,
 }
 
-/// Counts its drop.
+/// Increments the counter when it is dropped.
 struct Held<'a>(&'a AtomicU64);
 
 impl Drop for Held<'_> {

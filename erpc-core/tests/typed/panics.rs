@@ -1,4 +1,5 @@
-//! Panics of users' code that the loop runs. Each ends what it belongs to, and nothing else.
+//! Panics of users' code that the loop runs. A panic ends only what the panicking code belongs to,
+//! such as a task or a look-up.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -33,7 +34,7 @@ fn a_job_that_panics_does_not_end_the_loop() {
     assert_eq!(received.try_recv(), Ok("third"));
 }
 
-/// Panics at the first question, in `resolve` or in `good_for`.
+/// A resolver that panics at the first query: in `resolve`, or in `good_for` if `panics_late`.
 struct Flaky {
     server: MemRoute,
     questions: Rc<Cell<u32>>,
@@ -93,7 +94,7 @@ fn a_look_up_that_panics_is_a_failed_look_up() {
     });
 }
 
-/// One byte. The decoder panics for 13.
+/// A codec for messages of one byte. The decoder panics for 13.
 enum Superstitious {}
 
 impl Codec<u8> for Superstitious {

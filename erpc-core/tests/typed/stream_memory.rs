@@ -16,7 +16,7 @@ use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
 
 use crate::support::{Number, number};
 
-/// Never reads.
+/// A stream whose handler never reads.
 const MUTE: Method<Number, Number> = Method::new("test.Memory/Mute");
 /// Reads one message for each count of [`Reader::may_read`], and answers it.
 const SLOW: Method<Number, Number> = Method::new("test.Memory/Slow");
@@ -107,7 +107,8 @@ impl Pair {
         self.server.run_once_at(now);
     }
 
-    /// Runs turns. Returns the most bytes in use at the server meanwhile.
+    /// Runs turns. Returns the largest number of bytes that were in use at the server after one of
+    /// these turns.
     fn turns(&self, turns: usize) -> usize {
         let in_use = |_| {
             self.turn();
@@ -169,8 +170,11 @@ fn a_session_with_memory_for_four_messages_carries_any_number_of_them_to_a_slow_
         // The client sends as far ahead as it can.
         pair.wait(pin!(out.send(&large(value)))).unwrap();
         most = most.max(pair.turns(2_000));
-        // The first batch is in OPEN, not in a push. So the first read does not let the client push
-        // one more batch.
+        // The client can send four messages before the server answers a push: one in OPEN, two in
+        // pushes, and one that waits at the client. To send the fifth, the client needs the answer
+        // to the first push, which comes with the handler's second read: the first read takes the
+        // message in OPEN. So the handler reads once after the third message and once after each
+        // later one.
         if value >= 2 {
             pair.reader.may_read.fetch_add(1, Ordering::Relaxed);
             most = most.max(pair.turns(200));

@@ -93,7 +93,7 @@ fn a_sleep_ends_when_its_endpoint_is_dropped() {
 const NAP: Method<Number, Number> = Method::new("test.Bed/Nap");
 
 /// Sleeps for as many milliseconds as the request says, but at most 5, and answers with this
-/// number. Needs no endpoint in hand.
+/// number. It calls functions of the module `endpoint`, which find the current endpoint themselves.
 async fn nap(_: &(), request: Request<'_, Number>) -> Result<Response<Number>, Status> {
     let value = request.message().value;
     let slept = endpoint::sleep(Duration::from_millis(value));

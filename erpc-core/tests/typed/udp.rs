@@ -64,7 +64,7 @@ fn sessions_are_spread_over_threads() {
 
 #[test]
 fn connecting_to_a_closed_port_fails_in_time() {
-    // A port that was free a moment ago.
+    // Nothing listens at this port: it was free a moment ago.
     let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = EndpointConfig::new().connect_timeout(Duration::from_millis(100));
     let endpoint = Endpoint::udp_with(&UdpConfig::new(), config).unwrap();
@@ -174,8 +174,8 @@ impl Service for Holder {
     }
 }
 
-/// A server with a call under way that holds the server's endpoint. `end` must end the server.
-/// Checks that the caller learns it at once, and that the port is free.
+/// Starts a server and a call whose handler holds the server's endpoint. Then `end` must end the
+/// server. Checks that the caller learns of the end immediately, and that the port is free.
 fn check_end(threads: usize, end: impl FnOnce(ServerHandle)) {
     let entered = Arc::new(AtomicBool::new(false));
     let holder = Holder { entered: Arc::clone(&entered) };
@@ -205,7 +205,8 @@ fn a_server_ends_although_its_handlers_hold_its_endpoint() {
     check_end(3, |server| server.shutdown());
 }
 
-/// Panics in the loop that fires the timer, outside of all code that may panic.
+/// A waker that panics when the event loop fires its timer. There, no code of the loop catches the
+/// panic.
 struct Bomb;
 
 impl Wake for Bomb {

@@ -1,4 +1,5 @@
-//! Calls over a channel that were certainly not executed are made again, without a policy.
+//! Calls over a channel that were certainly not executed are made again, even without a retry
+//! policy.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,7 +26,7 @@ const HELD_ONCE: Method<Number, Number> = Method::new("test.World/Held");
 fn connected(world: &World) -> Channel<MemTransport> {
     let channel = Channel::to(&world.client, world.routes()).build();
     world.wait(channel.ready()).unwrap();
-    // A session that ends earlier than this is not reopened immediately.
+    // If the session ended within this time, the channel would not reopen it immediately.
     world.run_for(50 * MS);
     channel
 }

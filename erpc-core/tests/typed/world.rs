@@ -53,7 +53,7 @@ pub(crate) struct Behaviour {
     pub(crate) unavailable: AtomicU64,
     held: std::sync::Mutex<Vec<Responder<Number>>>,
     pub(crate) health: HealthReporter,
-    /// The server does not report its health.
+    /// True if the server does not report its health.
     pub(crate) is_silent: AtomicBool,
 }
 
@@ -201,7 +201,8 @@ impl World {
         endpoint.spawn(endpoint.drain(within))
     }
 
-    /// Runs a server, but not its client, until the drain is over. Returns when it was over.
+    /// Runs a server, but not its client, until the drain is over. Returns the time at which the
+    /// drain was over.
     pub(crate) fn run_server_alone(&self, index: usize, drain: &JoinHandle<usize>) -> Instant {
         let servers = self.servers.borrow();
         let server = servers[index].as_ref().unwrap();
@@ -274,7 +275,7 @@ impl World {
         }
     }
 
-    /// Runs until the call has ended. Server 0 answers the calls that it holds meanwhile.
+    /// Runs until the call has ended. In each turn, server 0 answers all calls that it holds.
     pub(crate) fn finish_answered(
         &self,
         call: Call<Number, MemTransport>,

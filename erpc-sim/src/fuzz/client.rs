@@ -28,7 +28,7 @@ use super::{MAX_MESSAGE, pattern};
 use crate::SimRoute;
 use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout};
 
-/// The addresses of the attacker. It receives at both.
+/// The attacker's two addresses. The attacker receives at both.
 const LIARS: [SimRoute; 2] = [SimRoute::new(1, 7), SimRoute::new(1, 8)];
 
 /// The lengths of the handler's responses, in bytes.
@@ -52,14 +52,15 @@ struct Waiting {
     buffer: Option<ResponseBuffer>,
 }
 
-/// The server's clients, and its handler.
+/// The clients of the server under test, and the server's handler.
 pub(super) struct HostileClients {
     honest: Option<AttackerSession>,
-    /// The result of the attacker's last `Hello`: its source address, its session, and the cookie.
+    /// The last `Hello` that the server has answered with a cookie: the source address, the
+    /// attacker's id of the session, and the cookie.
     challenged: Option<(SimRoute, ConnectionId, Cookie)>,
     handed: Vec<RequestHandle>,
     waiting: VecDeque<Waiting>,
-    /// Requests that were cancelled at the handler.
+    /// Requests whose cancellation was reported to the handler.
     cancelled: Vec<RequestHandle>,
     /// Clients whose end was reported to the handler.
     gone: Vec<ClientId>,
@@ -73,9 +74,10 @@ impl Side for HostileClients {
     const AT_ONCE: usize = harness::BURST;
     const SENDERS: &'static [SimRoute] = &[LIARS[0], LIARS[1], STRANGER];
     const ANSWERS: usize = CREDITS as usize;
-    /// The answer to the new client, and a packet to each session with its smaller window.
+    /// When the path to a new client is known, the server answers this client, and tells each
+    /// session its smaller window in one packet.
     const ROUTED: usize = 1 + MAX_SESSIONS;
-    /// One ping for each session.
+    /// When time has passed, the server sends at most one ping per session.
     const EXPIRED: usize = MAX_SESSIONS;
 
     fn config(common: EndpointConfig, _: u8) -> EndpointConfig {
@@ -137,7 +139,8 @@ impl Side for HostileClients {
         while let Some(notice) = harness.core.pop_notice() {
             match notice {
                 Notice::Cancelled(handle) => harness.note_cancel(handle),
-                Notice::ClientGone(client) => {
+                Notice::ClientCame(_) => {}
+                Notice::ClientGone(client, _) => {
                     assert!(!harness.side.gone.contains(&client), "a client is gone at most once");
                     harness.side.gone.push(client);
                 }
@@ -235,8 +238,8 @@ impl Harness<HostileClients> {
         self.feed(from);
     }
 
-    /// Opens another session or the same one again, with the cookie of the last `Hello` or a
-    /// changed one.
+    /// Sends an `Open` for the session of the last `Hello` or for another session, with the cookie
+    /// of that `Hello` or with a changed cookie.
     fn open_again(&mut self, input: &mut Input<'_>) {
         let Some((from, client, mut cookie)) = self.side.challenged else { return };
         let parameters = harness::terms(input);
@@ -316,7 +319,8 @@ impl Harness<HostileClients> {
         self.side.waiting.push_back(Waiting { handle, body, buffer });
     }
 
-    /// The handler answers a waiting request, or answers any earlier request, perhaps once more.
+    /// The handler answers a waiting request, or any request that it has ever got, even one that it
+    /// has already answered.
     fn answer(&mut self, input: &mut Input<'_>) {
         let how = input.u8();
         let before = self.out.load().0;
@@ -325,7 +329,8 @@ impl Harness<HostileClients> {
             let Some(handle) = handle else { return };
             let Ok(response) = self.core.pool().alloc(8) else { return };
             self.core.respond(self.now, handle, response, false, &mut self.out);
-            // If the request was waiting, this is its answer, and a later answer is dropped.
+            // If the request was waiting, this response is its answer, and the core drops any later
+            // answer to it.
         } else {
             let waiting = &mut self.side.waiting;
             let waiting = if how & 0x40 != 0 { waiting.pop_back() } else { waiting.pop_front() };

@@ -1,4 +1,5 @@
-//! Conversations, step by step, from which the stateful targets start.
+//! Conversations, step by step: the first inputs of `hostile_client`, `hostile_server` and
+//! `hostile_streams`, the fuzz targets that play a peer.
 
 use super::steps::client::{ANSWER, CANCEL, DONE, HELLO, OPEN, PULL};
 use super::steps::server::{ACCEPTED, CALL, CONNECT, HANDSHAKE, LEAVE, RETURN};
@@ -8,10 +9,12 @@ use super::steps::{
 };
 
 /// The name of a conversation, and its steps. A step is the byte that selects the action, followed
-/// by the bytes that the action reads. Of these, a byte of 0 usually means the true value.
+/// by the bytes that the action reads. If a byte that an action reads is 0, it usually means the
+/// true value.
 ///
-/// Before the steps of clients and servers, one byte selects the setup. Bit 0: the device reads
-/// msgbufs late. Each side defines the other bits. Streams have no setup.
+/// A conversation of a client or a server begins with one byte that selects the setup. Bit 0 of
+/// this byte means that the device reads msgbufs late. The other bits depend on the role
+/// (`Side::config` and `Side::begin`). A conversation of streams has no such byte.
 pub(super) type Conversation = (&'static str, &'static [&'static [u8]]);
 
 pub(super) const CLIENTS: [Conversation; 18] = [

@@ -1,5 +1,5 @@
-//! The common parts of the two stateful targets: an endpoint with its peers, and the steps of an
-//! input.
+//! The common parts of the fuzz targets `hostile_client` and `hostile_server`: an endpoint with its
+//! peers, and the steps of an input.
 //!
 //! A [`Side`] plays the peers of the endpoint, hostile and honest, and defines the rules for them.
 
@@ -22,7 +22,7 @@ use super::{MAX_MESSAGE, MEMORY, capabilities, is_pattern, pattern, seed_of};
 use crate::SimRoute;
 use crate::hostile::craft::{Craft, PARAMETERS};
 
-/// The address of a peer that keeps to the rules. The attackers must not affect its calls.
+/// The address of a peer that keeps to the rules. The attackers must not affect this peer's calls.
 pub(super) const HONEST: SimRoute = SimRoute::new(2, 2);
 
 pub(super) const CREDITS: u16 = 8;
@@ -43,7 +43,7 @@ const MOVED_BYTES: usize = HEADER_LEN + 8 + TRAILER_LEN;
 const PAUSES: [u64; 8] =
     [1, 1_000, 100_000, 6_000_000, 100_000_000, 1_600_000_000, 4_000_000_000, 3_600_000_000_000];
 
-/// The peers of one role, and their state.
+/// The peers of the endpoint, all clients or all servers, and their state.
 pub(super) trait Side: Sized {
     /// The kinds of packets that carry messages, the usual one first.
     const MESSAGES: &'static [Kind];
@@ -111,7 +111,7 @@ pub(super) struct Place {
 pub(super) struct Slot {
     /// The current request.
     pub(super) number: u32,
-    /// The size of the message to the endpoint in bytes, and its next packet.
+    /// The size of the message to the endpoint in bytes, and the number of the packet to send next.
     pub(super) size: u32,
     pub(super) next: u32,
     /// Packets of the message from the endpoint, and how many of them have arrived.

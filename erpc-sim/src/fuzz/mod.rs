@@ -32,7 +32,7 @@ pub use streams::{hostile_streams, stream_frame};
 /// A target: takes any bytes, and panics if it finds a bug.
 pub type Target = fn(&[u8]);
 
-/// Every target with its name. Its binary and its corpus have the same name.
+/// Every target with its name, which is also the name of its binary and its corpus.
 pub const TARGETS: [(&str, Target); 9] = [
     ("header", header),
     ("control", control),

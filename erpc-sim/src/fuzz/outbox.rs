@@ -12,16 +12,16 @@ use crate::hostile::craft;
 /// ring is full.
 const MAX_HELD: usize = 64;
 
-/// Keeps the sent packets, and holds their msgbufs until it is flushed, as a device does. An
-/// endpoint that writes into a held msgbuf panics. This queue detects headers that are written too
-/// early.
+/// Keeps the sent packets. Like a device, holds their msgbufs until the end of the turn, or, if it
+/// is slow, until a flush. An endpoint that writes into a held msgbuf panics. So this queue detects
+/// headers that are written too early.
 #[derive(Default)]
 pub(super) struct Outbox {
     bytes: Vec<u8>,
     packets: Vec<(SimRoute, Range<usize>)>,
     /// A msgbuf, and the number of the packet that is being read from it.
     held: Vec<(MsgBuf, u32)>,
-    /// The device reads until a flush, not only until the end of the turn.
+    /// The device reads the msgbufs until a flush, not only until the end of the turn.
     is_slow: bool,
 }
 

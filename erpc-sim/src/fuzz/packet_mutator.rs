@@ -33,7 +33,7 @@ const KINDS: [Kind; 8] = [
 pub(super) struct PacketMutator {
     /// The last packets that were sent, the oldest first, with their source addresses.
     past: VecDeque<(SimRoute, Vec<u8>)>,
-    /// Bodies were changed, so messages may differ from the pattern.
+    /// Bodies of packets were changed, so messages may differ from `PATTERN`.
     pub(super) has_changed_bodies: bool,
 }
 
@@ -72,8 +72,9 @@ impl PacketMutator {
         Some(*from)
     }
 
-    /// Writes any control message. The sender's id is `to`, `own` or an unknown id. The receiver is
-    /// usually `to`.
+    /// Writes any control message. `to` is the endpoint's id of a session, `own` the attacker's id.
+    /// The message names `to`, `own` or an unknown id as the sender, and is usually addressed to
+    /// `to`.
     pub(super) fn any_control(
         &mut self,
         input: &mut Input<'_>,

@@ -83,14 +83,15 @@ impl Side for HostileServers {
     const AUX: u32 = 0;
     const SIZES: &'static [u32] = &[8, 0, 512, 513, 1_024, 1_025, 3_000, 20_000, 40_000, 40_001];
     const STRIDE: u32 = 0;
-    /// One packet per turn, because the client may send further pulls between two packets of a
-    /// response.
+    /// One packet per turn: after each packet of a response, the client has a turn in which it can
+    /// pull further packets.
     const AT_ONCE: usize = 1;
     const SENDERS: &'static [SimRoute] = &[LIAR, LIARS_OTHER, STRANGER];
-    /// An answer may let every session of the endpoint send all its credits.
+    /// One packet from a server can allow every session of the endpoint to send packets for all its
+    /// credits.
     const ANSWERS: usize = MAX_SESSIONS * CREDITS as usize;
     const ROUTED: usize = MAX_SESSIONS * CREDITS as usize;
-    /// The credits of each session, the packets that end the calls of its slots, a ping and a
+    /// Per session: packets for all credits, one packet per slot that ends a call, a ping, and a
     /// handshake message.
     const EXPIRED: usize = MAX_SESSIONS * (CREDITS as usize + WINDOW + 2);
 
@@ -163,7 +164,7 @@ impl Side for HostileServers {
                     harness.side.ids.retain(|known| *known != id);
                 }
                 Notice::Session(..) => {}
-                Notice::Cancelled(_) | Notice::ClientGone(_) => {
+                Notice::Cancelled(_) | Notice::ClientCame(_) | Notice::ClientGone(..) => {
                     unreachable!("this endpoint accepts no sessions")
                 }
             }
@@ -393,7 +394,7 @@ impl Harness<HostileServers> {
 
     fn answer(&mut self, asked: &Asked, message: Control, from: SimRoute) {
         if let Control::Opened { server, parameters: terms } = message {
-            // Track the session only if its terms make sense. The client refuses others.
+            // Track the session only if its terms make sense. The client refuses other terms.
             let sane =
                 (MIN_DATAGRAM as u32..=1_472).contains(&terms.max_datagram) && terms.eager > 0;
             let is_new = self.sessions.iter().all(|known| known.to != asked.client);

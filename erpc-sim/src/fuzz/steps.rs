@@ -38,12 +38,12 @@ pub(super) mod server {
     pub(in crate::fuzz) const CONNECT: u8 = 14;
 }
 
-/// The slot's bits of a step.
+/// The bits of a step that select this slot.
 pub(super) const fn slot(slot: u8) -> u8 {
     slot << 4
 }
 
-/// The older one of an attacker's two sessions: a bit of a step.
+/// The bit of a step that selects the older of an attacker's two sessions.
 pub(super) const OLDER: u8 = 0x80;
 
 /// Steps of a client that streams. The byte modulo 8 selects the action. 6 and 7 mean a call, and

@@ -1,9 +1,9 @@
 //! Handmade packets, correct or incorrect.
 //!
 //! Attackers and fuzz targets speak the protocol without an endpoint, and build their packets here.
-//! (Unit tests of `erpc-core` cannot use this module: this crate depends on another copy of their
-//! types.) [`seal`] makes any bytes pass the integrity check that a receiver applies before it
-//! reads a packet.
+//! (Unit tests of `erpc-core` cannot use this module. It uses the types of the library `erpc-core`,
+//! and to the compiler the types of the test build are different ones.) [`seal`] makes any bytes
+//! pass the integrity check that a receiver applies before it reads a packet.
 
 use erpc_core::transport::MIN_DATAGRAM;
 use erpc_core::wire::checksum::{self, TRAILER_LEN, overhead};

@@ -23,8 +23,9 @@ pub enum ClientAttack {
     /// One large request, then endless requests for its response, each for as many packets as the
     /// session has credits, at most 39.
     PullStorm,
-    /// One request per slot, then endless copies of its packets. If a request has several packets,
-    /// half of the later packets are requests for one packet of the response instead.
+    /// One request per slot, then endless copies of its packets. If requests have several packets,
+    /// half of the packets after the request are not copies, but requests for one packet of the
+    /// response.
     Copies {
         /// Packets of each request, at least 1. The server must answer with the request's bytes, so
         /// that the response is as large.
@@ -68,7 +69,7 @@ struct OpenSession {
     terms: Parameters,
 }
 
-/// The current request of a slot, and its next packet.
+/// The number of a slot's current request, and the number of its packet to send next.
 #[derive(Clone, Copy)]
 struct Slot {
     number: u32,
@@ -167,7 +168,7 @@ impl MaliciousClient {
             ClientAttack::Overrun { packets } => {
                 (self.attack_packets / u64::from(packets)) as usize % SLOTS
             }
-            // The slot with the large response.
+            // Only the request of slot 0 gets a large response.
             ClientAttack::PullStorm => 0,
             _ => self.random.below(SLOTS as u64) as usize,
         };

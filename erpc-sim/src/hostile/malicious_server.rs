@@ -10,9 +10,13 @@ use crate::net::Packet;
 use crate::{Random, SimRoute};
 
 /// A server that answers handshakes correctly, but never serves a request. Instead it sends lies at
-/// its pace: credit returns for packets that were never sent, or whose credits were returned long
-/// ago; credit returns that report gaps where there are none; windows of any size; responses
-/// without a body; `Accepted`s. The last two name requests that were sent, and others.
+/// its pace:
+///
+/// * credit returns for packets that were never sent, or whose credits were returned long ago
+/// * credit returns that report gaps where there are none
+/// * responses without a body and `Accepted`s, for requests that were sent and for other requests
+///
+/// All these packets tell windows of any size.
 pub struct MaliciousServer {
     me: SimRoute,
     pace: Pace,
@@ -88,7 +92,8 @@ impl Attacker for MaliciousServer {
             _ => Kind::CreditReturn,
         };
         let craft = Craft {
-            // In half of the packets the real request, otherwise a request near it.
+            // Half of the packets name the latest request that the client has sent, the others a
+            // request with a number near it.
             request: request.wrapping_add(*self.random.pick(&[0, 0, 0, 8, u32::MAX - 7, 1])),
             packet: *self.random.pick(&[0, 1, packets / 2, packets - 1, *packets, 0xFF_FFFF]),
             // Window and processing time are random.

@@ -30,7 +30,7 @@ struct Endpoint {
     rpc: Rpc<SimTransport>,
     port: Rc<Port>,
     caller: Caller,
-    /// Source of the pauses of its loop.
+    /// Random source of the pauses and late wake-ups of the endpoint's loop.
     pause_random: Random,
     leaving: Vec<Sent>,
 }
@@ -189,8 +189,8 @@ impl Lab {
         self.chosen.count
     }
 
-    /// When an endpoint made the oldest of its calls in progress, since the beginning of the run. 0
-    /// if the endpoint makes no calls or has not begun to.
+    /// The time from the beginning of the run until an endpoint made the oldest of its calls in
+    /// progress. 0 if the endpoint makes no calls or has not begun to.
     #[must_use]
     pub fn begun_first(&self, index: usize) -> Duration {
         self.endpoints[index].caller.begun_first().map_or(Duration::ZERO, |begun| begun - START)

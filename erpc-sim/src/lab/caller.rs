@@ -26,7 +26,8 @@ pub enum Spread {
 /// The calls of an endpoint, in a closed loop.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// The endpoint opens a session to each. A peer that is listed twice gets two sessions.
+    /// The peers that the endpoint calls. It opens one session per entry, so two to a peer that is
+    /// listed twice.
     pub peers: Vec<SimRoute>,
     /// Which session a call goes to.
     pub spread: Spread,
@@ -44,7 +45,7 @@ pub struct Load {
 pub(super) struct Caller {
     load: Load,
     /// The shortest length of a request, in bytes. Each request has a random length between this
-    /// and the load's.
+    /// and the load's request length.
     pub(super) least_request: usize,
     random: Random,
     sessions: Vec<SessionId>,

@@ -1,4 +1,4 @@
-//! Many senders, one receiver (thesis table 6.4).
+//! Many senders, one receiver (Kalia's thesis, table 6.4).
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ pub struct Moment {
     pub at: Duration,
     /// Bytes queued for the receiver's cable.
     pub queue: u64,
-    /// Goodput since the last moment: bytes of messages that arrived in order, in Gb/s.
+    /// Goodput since the previous moment: bytes of messages that arrived in order, in Gb/s.
     pub gbps: f64,
     /// The rate of the first session, in Gb/s; the line's rate if nothing limits the session.
     pub rate: f64,
@@ -88,8 +88,8 @@ pub struct IncastReport {
     pub gbps: f64,
     /// The part of the receiver's cable that is available for messages, in Gb/s.
     pub achievable_gbps: f64,
-    /// Round trips of packets to the receiver, or of its requests for response; with `background`,
-    /// also those of the background calls.
+    /// Round trips of packets to the receiver or, with `pulls`, of the receiver's requests for
+    /// response. With `background`, also the round trips of the background calls.
     pub rtts: Samples,
     /// Jain's index of the senders' shares.
     pub jain: f64,

@@ -1,4 +1,4 @@
-//! The goodput under packet loss (thesis table 6.3).
+//! The goodput under packet loss (Kalia's thesis, table 6.3).
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use super::Samples;
 use crate::SimRoute;
 use crate::net::Packet;
 
-/// Requests of a session that may be in flight.
+/// The most requests of a session that are in flight at a time.
 const SLOTS: usize = erpc_core::protocol::WINDOW;
 
 /// Reception progress of the messages of a session in one direction.
@@ -42,8 +42,8 @@ pub struct Meter {
     /// Reception progress by receiver, connection and direction (`true` for requests).
     progress: BTreeMap<(SimRoute, u64, bool), Progress>,
     /// The last stamp that a response echoed, by receiver and connection. Packets that were
-    /// requested together carry the same stamp. All of them except the first have waited for the
-    /// packets before them, so only the first counts.
+    /// requested together carry the same stamp. Each of them except the first has waited for the
+    /// packets before it, so only the first one gives a round trip.
     echoes: BTreeMap<(SimRoute, u64), u32>,
     /// Bytes of messages that arrived in order, by sending endpoint.
     delivered: Vec<u64>,

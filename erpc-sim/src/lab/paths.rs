@@ -9,7 +9,7 @@ use erpc_core::transport::{ChargeModel, Link, MIN_DATAGRAM};
 use super::{Counts, Lab, Load, Samples, Setting, Spread, jain};
 use crate::{Random, SimRoute};
 
-/// Bytes of a request, at least and at most. Lengths differ so that some of the requests in
+/// The least and the most bytes of a request. Lengths differ, so that some of the requests in
 /// progress continue while others wait for their responses.
 const REQUEST: (usize, usize) = (1 << 20, 8 << 20);
 /// Requests in progress per client.
@@ -24,9 +24,9 @@ const TRIPS: u32 = 100;
 const JOIN_TRIPS: u32 = 50;
 /// Samples of the queue per round trip of the farthest client through empty queues.
 const LOOKS: u32 = 10;
-/// Interval between stalls of hosts, if there are any.
+/// Interval between stalls, if hosts stall.
 const ABSENCE_EVERY: Duration = Duration::from_millis(50);
-/// Scatter of round trips over memory or a polled device.
+/// Random variation of the round trip over memory or a polled device.
 const LEAST_NOISE: Duration = Duration::from_micros(5);
 /// The server that receives all requests.
 const SERVER: SimRoute = SimRoute::new(0, 1);
@@ -44,15 +44,16 @@ pub struct Paths {
     pub knows_rate: bool,
     /// Packets that a session may have in flight at first.
     pub credits: u16,
-    /// Capacity of the receive queues, in bytes: of datagrams if the queues are rings, otherwise as
-    /// `charge` counts.
+    /// Capacity of each receive queue, in bytes. If the queue is a ring, these are bytes of
+    /// datagrams; otherwise they are counted as `charge` says.
     pub memory: u64,
     /// How the receive queues charge packets.
     pub charge: ChargeModel,
     /// Bytes of a datagram.
     pub datagram: usize,
-    /// The longest stall of a host, if hosts stall. Every 50 ms one host stalls for a fifth of this
-    /// time or longer: the server with a probability of one half, otherwise a random client.
+    /// The longest stall of a host, if hosts stall. Every 50 ms one host stalls for a random time,
+    /// at least a fifth of this one: the server with a probability of one half, otherwise a random
+    /// client.
     pub absence: Option<Duration>,
     /// The largest delay that the hosts add to a round trip. With 5 us or less, loops spin, as over
     /// memory. With more, for example 200 us as over kernel UDP, the loop at each end wakes up
@@ -104,7 +105,7 @@ impl Paths {
         self.rtts.iter().copied().max().unwrap_or_default()
     }
 
-    /// A round trip with one packet of each client in the queue.
+    /// The round trip of the farthest client through a queue that holds one packet of each client.
     fn trip(&self, setting: &Setting) -> Duration {
         let packet =
             setting.payload() as f64 / setting.payload_share() * 8_000.0 / self.mbps as f64;
@@ -133,9 +134,9 @@ impl Paths {
         setting
     }
 
-    /// The limit by the server's memory, in Gb/s. The server divides three quarters of its receive
-    /// queue into equal parts, and grants one part to each client. The number of parts is the
-    /// number of clients, rounded up to a power of two.
+    /// The goodput that the capacity of the server's receive queue permits, in Gb/s. The server
+    /// divides three quarters of its receive queue into equal parts, and grants one part to each
+    /// client. The number of parts is the number of clients, rounded up to a power of two.
     fn memory_gbps(&self, setting: &Setting) -> f64 {
         let parts = self.rtts.len().next_power_of_two() as u32;
         let granted = setting.nic.rx_capacity / 4 * 3;

@@ -65,9 +65,9 @@ impl Lost {
     }
 }
 
-/// Loses packets once per round, and waits until all calls that were in progress then have ended.
-/// The latency of the round's slowest call is one sample. The network is two hosts on a cable of
-/// 100 Gb/s with a round trip of 5 us. The client keeps `outstanding` calls in flight.
+/// Loses packets once per round, and waits until all calls have ended that were in progress at the
+/// loss. The latency of the round's slowest call is one sample. The network is two hosts on a cable
+/// of 100 Gb/s with a round trip of 5 us. The client keeps `outstanding` calls in flight.
 ///
 /// # Panics
 /// If a loss is not repaired within a second.

@@ -1,4 +1,4 @@
-//! All threads of a cluster call each other (thesis section 6.5.3, figure 6.4).
+//! All threads of a cluster call each other (Kalia's thesis, section 6.5.3, figure 6.4).
 
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use crate::{Random, SimRoute};
 const RACKS: (u32, u32) = (5, 20);
 /// The rate of all host cables of a rack, divided by the rate of the rack's cable to the spine.
 const OVERSUBSCRIPTION: u32 = 2;
-/// A call within a rack takes 3.7 us, including the hosts' time, as in table 6.1.
+/// With this cable, a call within a rack takes 3.7 us, including the hosts' time, as in table 6.1
+/// of the thesis.
 const CABLE: Link = Link { rate_mbps: 25_000, delay_nanos: 750 };
-/// The nodes' endpoints start at random within this many ns per session of a node. If all endpoints
-/// started together, handshakes would overflow the switches, and calls would wait until lost
-/// handshakes are retransmitted.
+/// Each endpoint starts at a random time. These times are spread over this many ns per session that
+/// a node opens. If all endpoints started together, handshakes would overflow the switches, and
+/// calls would wait until lost handshakes are retransmitted.
 const OPENING_NANOS: u64 = 500;
 /// Bytes of requests and responses.
 const SIZE: usize = 32;

@@ -16,8 +16,8 @@ const DATAGRAM: usize = MIN_DATAGRAM;
 /// Capacity of a receive queue, in packets: enough for all packets that the clients of an incast
 /// may have in flight.
 const RX_PACKETS: u32 = 1 << 13;
-/// Floor of the RTO, as for hardware whose endpoints spin: no loop pauses for longer, unless an
-/// experiment stalls it.
+/// Floor of the RTO: that of hardware whose endpoints spin. It is long enough, because no loop here
+/// pauses for longer, unless an experiment stalls the loop.
 const MIN_RTO: Duration = Duration::from_micros(50);
 /// Time of a turn of a loop, in ns. Not 0, because a loop could otherwise turn forever at one point
 /// in time.
@@ -44,7 +44,7 @@ pub struct Setting {
     /// Pauses of every endpoint's loop; `None` for no pauses.
     pub loop_pauses: Option<LoopPauses>,
     /// Whether a [`Meter`](super::Meter) observes the cables. A meter keeps state for every
-    /// session.
+    /// session, so experiments with many sessions do without it.
     pub meters: bool,
     /// Seed of all random choices.
     pub seed: u64,
@@ -76,7 +76,8 @@ impl Setting {
     pub fn star_of(base_rtts: &[Duration], mbps: u64, datagram: usize, seed: u64) -> Self {
         let shortest = base_rtts.iter().copied().min().unwrap_or_default();
         let first = delay_of(shortest, mbps, datagram, 2);
-        // Both cables of a path together have the path's delay, so a host's own cable has the rest.
+        // A path has two cables. The first host's cable has the delay `first`, and the other host's
+        // cable has the rest of the path's delay.
         let delays = base_rtts.iter().map(|rtt| 2 * delay_of(*rtt, mbps, datagram, 2) - first);
         let links = std::iter::once(first).chain(delays);
         let links = links.map(|delay_nanos| Link { rate_mbps: mbps, delay_nanos });

@@ -4,15 +4,15 @@
 //! send -> NIC queue =cable=> switch: route, admit, mark -> port =cable=> .. -> step returns it
 //! ```
 //!
-//! A packet that joins a queue knows immediately when its last bit will leave and when it will
-//! arrive, because queues are FIFO and cables have a fixed rate. So a hop is one event: the
-//! arrival. No event marks the departure of a packet; the content of a queue is computed on demand
-//! (`port.rs`). Arrivals over one cable are in order, so the event queue has one entry per cable
-//! end, whatever the number of packets (`tournament.rs`).
+//! When a packet joins a queue, the times at which its last bit will leave and at which it will
+//! arrive are known immediately, because queues are FIFO and cables have a fixed rate. So a hop is
+//! one event: the arrival. No event marks the departure of a packet; the content of a queue is
+//! computed on demand (`port.rs`). Arrivals over one cable are in order, so the event queue has one
+//! entry per cable end, whatever the number of packets (`tournament.rs`).
 //!
 //! The network loses a packet only if a queue or buffer is full or the destination does not exist.
-//! The sender and the receiver apply other faults before a packet enters the network and after it
-//! has left.
+//! Other faults are applied outside the network: by the sender before a packet enters, and by the
+//! receiver after the packet has left.
 
 mod network;
 mod port;

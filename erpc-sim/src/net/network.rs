@@ -16,9 +16,9 @@ pub(super) const SPARE_BUFFERS: usize = 16_384;
 ///
 /// The owner of the clock calls [`next_event`](Self::next_event) and, when nothing else comes
 /// earlier, [`step`](Self::step). Packets enter with [`send`](Self::send), with the current time.
-/// Time must not run backwards: `now` of every call is at or after the last event, and should be at
-/// or before the next one, so that events happen in order. `now` must stay below 2^63 ns, 292
-/// years.
+/// Time must not run backwards. The argument `now` of each function must be at or after the time of
+/// the last event. It should be at or before the time of the next event, so that events happen in
+/// order. `now` must stay below 2^63 ns, 292 years.
 ///
 /// Equal calls always give equal results. Events at the same nanosecond happen in the order in
 /// which their packets joined their last queues. A packet that leaves a queue at the nanosecond of
@@ -183,7 +183,7 @@ impl Network {
         self.ports[index as usize].queued_bytes()
     }
 
-    /// The number of links. All [`LinkId`]s are below it.
+    /// The number of links. All [`LinkId`]s are below this number.
     #[must_use]
     pub fn links(&self) -> u32 {
         self.ports.len() as u32 / 2
@@ -303,7 +303,8 @@ impl Network {
         self.arrivals.set(index, self.ports[index as usize].next_arrival());
     }
 
-    /// Ends a packet that was dropped and counted.
+    /// Discards a packet whose drop has been counted by reason. Prints it if wanted, and keeps its
+    /// buffer for reuse.
     fn discard(&mut self, now: u64, packet: Packet, why: &str) {
         if self.prints {
             trace::lost(Instant::from_nanos(now), &packet, why);

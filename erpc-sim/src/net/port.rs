@@ -15,7 +15,7 @@ const NANOS_PER_BYTE_AT_ONE_MBPS: u64 = 8_000;
 #[derive(Debug)]
 struct Queued {
     packet: Packet,
-    /// When its last bit leaves, in ns, or [`NEVER`].
+    /// When the packet's last bit leaves, in ns, or [`NEVER`].
     departs: u64,
     sequence: u64,
 }

@@ -9,7 +9,7 @@ use super::reference::{Arrival, Reference, Shape, run};
 use super::{Link, LinkId, Network, Packet, SwitchConfig, Topology};
 use crate::SimRoute;
 
-/// Later than the last event.
+/// A time in ns, later than the last event of every run.
 const END: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug)]
@@ -19,7 +19,8 @@ enum Op {
     Resume(u32),
 }
 
-/// Hosts and links are taken modulo their numbers.
+/// The numbers of hosts and links in an operation are arbitrary. They are taken modulo the number
+/// of hosts or links.
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         10 => (any::<u32>(), any::<u32>(), len(), 1_u8..6)

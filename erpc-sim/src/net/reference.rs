@@ -28,7 +28,7 @@ enum What {
 struct Event {
     /// In parts of a nanosecond: see `Reference::parts`.
     at: u128,
-    /// Departures have sequence number 0 and come first.
+    /// Departures have sequence number 0, so they come before arrivals at the same time.
     sequence: u64,
     port: usize,
     what: What,
@@ -191,7 +191,7 @@ impl Reference {
             self.ports.iter().filter(|port| port.node == at).map(Port::queued_bytes).sum();
         let free = config.buffer_bytes - used;
         let queued = self.ports[index].queued_bytes();
-        // The alphas of the tests are multiples of 1/8.
+        // The alphas of the tests are multiples of 1/8, so this comparison is exact.
         if queued * 8 >= (config.alpha * 8.0) as u64 * free {
             self.stats.dropped_full_port += 1;
         } else if packet.wire_bytes() > free {

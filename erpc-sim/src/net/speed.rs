@@ -11,8 +11,8 @@ fn processor_nanos() -> u64 {
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// A measurement: `cargo test --release -p erpc-sim speed -- --ignored --nocapture`. Includes
-/// making the packets.
+/// A measurement: `cargo test --release -p erpc-sim speed -- --ignored --nocapture`. The measured
+/// time includes making the packets.
 #[test]
 #[ignore = "measures"]
 fn speed() {

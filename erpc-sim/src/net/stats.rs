@@ -14,8 +14,8 @@ pub struct NetworkStats {
     pub dropped_full_port: u64,
     /// Dropped because a switch's whole buffer had no room for the packet.
     pub dropped_full_buffer: u64,
-    /// Dropped because no host has the destination address, or because a host of a pair sent the
-    /// packet to itself.
+    /// Dropped because no host has the destination address, or because a host without a switch
+    /// ([`Topology::pair`](super::Topology::pair)) sent the packet to itself.
     pub dropped_unreachable: u64,
     /// Packets that switches have marked, once each, delivered or not.
     pub marked: u64,

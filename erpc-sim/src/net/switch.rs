@@ -97,8 +97,8 @@ impl Switch {
     pub(super) fn judge(&mut self, now: u64, port: u32, bytes: u64, ports: &mut [Port]) -> Verdict {
         self.used_bytes -= ports[port as usize].settle(now);
         let queued = ports[port as usize].queued_bytes();
-        // `used_bytes` may be too large. So an acceptance is final, and a drop must be checked
-        // again.
+        // `used_bytes` may be too large. So an acceptance is final, but before a drop, `used_bytes`
+        // is made exact and the packet is judged again.
         let mut verdict = self.admit(queued, bytes);
         if !matches!(verdict, Verdict::Queue { .. }) && self.settle(now, ports) {
             verdict = self.admit(queued, bytes);

@@ -47,9 +47,9 @@ fn a_pair_is_exact_to_the_nanosecond() {
     assert_eq!((network.links(), network.next_event()), (1, None));
     send(&mut network, 100, 0, 1, 1);
     send(&mut network, 100, 0, 1, 2);
-    // The other direction does not wait.
+    // A packet in the other direction does not wait for these two.
     send(&mut network, 150, 1, 0, 3);
-    // The cable is free by then.
+    // At 5,000 ns the cable is free again.
     send(&mut network, 5_000, 0, 1, 4);
     assert_eq!(network.next_event(), Some(at(1_400)));
     assert_eq!(drain(&mut network), [(1_400, 1), (1_450, 3), (2_200, 2), (6_300, 4)]);
@@ -146,7 +146,7 @@ fn incast_drops_by_the_dynamic_threshold() {
     let stats = network.stats();
     assert_eq!((stats.sent, stats.delivered, stats.dropped_full_port), (20, 9, 11));
     assert_eq!((stats.peak_queue_bytes, stats.dropped(), stats.marked), (5_000, 11, 0));
-    // One after another, without a gap.
+    // The packets arrive one after another, without a gap.
     let times: Vec<u64> = arrived.iter().map(|(nanos, _)| *nanos).collect();
     assert_eq!(times, (0..9).map(|place| 2_600 + 800 * place).collect::<Vec<_>>());
 }
@@ -158,7 +158,8 @@ fn a_smaller_alpha_is_a_smaller_share() {
         let (network, _) = incast(no_marks(10_000, alpha));
         assert_eq!(network.stats().peak_queue_bytes, peak, "alpha {alpha}");
     }
-    // Half of the unit of alpha is rounded up, so an empty queue may grow.
+    // This alpha is half of the unit of alphas, and is rounded up to one unit. So an empty queue
+    // can take one packet.
     let (network, _) = incast(no_marks(10_000, 1.0 / 131_072.0));
     assert_eq!(network.stats().peak_queue_bytes, 1_000);
     let (network, arrived) = incast(no_marks(10_000, 0.0));
@@ -265,7 +266,8 @@ fn oversubscription_makes_the_uplink_the_bottleneck() {
     }
 }
 
-/// Three packets join at 0 ns. The cable would begin to send them at 0, 800 and 1,600 ns.
+/// Three packets join at 0 ns. The cable would begin to send them at 0, 800 and 1,600 ns, but its
+/// link stops at `stop` ns.
 fn three_with_a_stop_at(stop: u64) -> Network {
     let mut network = Network::new(&Topology::pair(TEN_GIGABIT));
     (1..=3).for_each(|label| send(&mut network, 0, 0, 1, label));
@@ -284,7 +286,8 @@ fn a_stopped_link_finishes_its_packet_and_keeps_the_others() {
     network.resume_link(at(5_000), LinkId(0));
     assert_eq!(drain(&mut network), [(6_300, 3), (6_300, 5), (7_100, 4)]);
 
-    // The bit that leaves at 800 ns is the first one of the second packet.
+    // The first bit of the second packet leaves at 800 ns. So a stop at 800 ns does not hold this
+    // packet.
     assert_eq!(drain(&mut three_with_a_stop_at(799)), [(1_300, 1)]);
     assert_eq!(drain(&mut three_with_a_stop_at(800)), [(1_300, 1), (2_100, 2)]);
     assert_eq!(drain(&mut three_with_a_stop_at(5_000)).len(), 3);
@@ -316,7 +319,8 @@ fn a_stopped_link_holds_buffer_and_the_limits_apply() {
     assert_eq!(drain(&mut network), expected);
 }
 
-/// A busy two-tier network with stopped links. Returns all arrivals.
+/// Runs a busy two-tier network whose links stop and resume. Returns all arrivals, and the
+/// counters.
 fn trace(seed: u64) -> (Vec<Arrival>, super::NetworkStats) {
     let mut random = Random::new(seed);
     let switch = SwitchConfig { buffer_bytes: 50_000, alpha: 0.5, mark_bytes: 10_000 };

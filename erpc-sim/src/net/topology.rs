@@ -4,9 +4,10 @@ use super::SwitchConfig;
 
 /// Packets that a host's transmit queue holds by default.
 const NIC_PACKETS: u32 = 4_096;
-/// The rate of the fastest cable, in Mbit/s. The arithmetic does not overflow up to this rate.
+/// The highest rate that a cable may have, in Mbit/s. The arithmetic does not overflow up to this
+/// rate.
 const MAX_RATE_MBPS: u64 = 1_000_000_000_000;
-/// The longest delay, in ns: a little more than a year.
+/// The longest delay that a cable may have, in ns: a little more than a year.
 const MAX_DELAY_NANOS: u64 = 1 << 55;
 
 /// A cable, the same in both directions.
@@ -92,7 +93,7 @@ impl Topology {
     /// Racks of hosts, each with a switch, and one spine above them. Host `h` is in rack `h /
     /// hosts_per_rack`. The cable from a rack to the spine has the rate of `hosts_per_rack /
     /// oversubscription` host cables, rounded down. All switches are equal. The CX4 cluster of
-    /// eRPC's thesis is 5 x 20, 2:1.
+    /// Kalia's thesis has 5 racks of 20 hosts, and an oversubscription of 2.
     ///
     /// # Panics
     /// Panics if a number is 0, or a cable (to a host or to the spine) or the switch is outside the

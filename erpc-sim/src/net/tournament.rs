@@ -101,7 +101,8 @@ mod tests {
     use super::*;
     use crate::Random;
 
-    /// Compares with a sorted map, with as many changes and removals as insertions.
+    /// Compares the tournament with a sorted map, while random items become due, change and are
+    /// removed.
     #[test]
     fn a_tournament_finds_the_earliest_item_after_any_change() {
         const ITEMS: u64 = 37;

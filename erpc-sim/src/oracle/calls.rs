@@ -15,7 +15,7 @@ pub(super) enum CallPhase {
     /// The call ended with an error that says that it was not executed. So no handler may get it
     /// later.
     EndedNotExecuted,
-    /// Its caller has died.
+    /// The caller has died before the call ended.
     Abandoned,
 }
 
@@ -34,15 +34,15 @@ pub(super) struct Call {
     /// When the handler got the request, and how long it took to answer, in ns.
     pub(super) executed_at: Option<Instant>,
     pub(super) took: Option<u64>,
-    /// Its handler panicked.
+    /// The call's handler panicked.
     pub(super) panicked: bool,
-    /// Bytes of its extension, if it has one.
+    /// Bytes of the request's extension, if it has one.
     pub(super) extension_len: Option<u32>,
-    /// When it was made.
+    /// When the call was made.
     pub(super) begun_at: Instant,
     /// The deadline on the world's clock.
     pub(super) deadline: Option<Instant>,
-    /// Its caller has cancelled it.
+    /// The caller has cancelled the call.
     pub(super) cancelled: bool,
     /// The call ended as `NotExecuted` or `MaybeExecuted` because it was cancelled or its deadline
     /// had passed. A call that ended as `ResponseLost` for one of these causes does not count.
@@ -63,8 +63,8 @@ const MOST_BESIDE: u32 = 1_000;
 /// The shortest payload of a full packet, in bytes.
 const LEAST_PAYLOAD: u64 = 1_024;
 
-/// How long after its deadline a call may end, in ns: timers are coarse and loops are busy. Pauses
-/// of loops come on top.
+/// The longest time from a call's deadline to the call's end, in ns, without pauses of loops. It is
+/// not 0, because timers are coarse and loops are busy.
 pub(super) const LATEST: u64 = 1_000_000;
 
 /// What the oracle tells a handler about the response that the handler shall give.
@@ -72,13 +72,13 @@ pub(super) const LATEST: u64 = 1_000_000;
 pub(crate) struct Asked {
     pub(crate) response_len: usize,
     pub(crate) response_key: u64,
-    /// The response carries the extension of `response_key`.
+    /// The response begins with the extension that is generated from `response_key`.
     pub(crate) extended: bool,
 }
 
 impl Oracle {
-    /// Records a call that is about to be made. Returns the call's number, which the party also
-    /// uses as its token.
+    /// Records a call that is about to be made. Returns the call's number, which the endpoint's
+    /// user also uses as the call's token.
     pub(crate) fn begin(&mut self, session: u32, request_len: u32, response_len: u32) -> u32 {
         let phase = CallPhase::UnderWay;
         let (sent, executions, panicked) = (0, 0, false);
@@ -155,8 +155,8 @@ impl Oracle {
         self.outcomes.abandoned += 1;
     }
 
-    /// A handler gets a request of call `id`, as the request says. Returns the response that the
-    /// handler shall give.
+    /// A handler gets a request whose method or first bytes name call `id`. Returns the response
+    /// that the handler shall give.
     pub(crate) fn executed(&mut self, at: Incarnation, id: u32, body: &[u8]) -> Asked {
         self.tell(|| format!("call {id} is executed by {}", self.routes[at.0]));
         let Some(call) = self.calls.get_mut(id as usize) else {

@@ -38,8 +38,8 @@ impl Oracle {
     }
 
     /// Checks that a cause given for the end of a session, or of one of its calls, is possible. The
-    /// oracle does not know whether the server died or gave the session up, so it accepts every
-    /// `PeerReset` in a run in which that may happen.
+    /// oracle does not know when a server gave a session up. So it accepts every `PeerReset` in a
+    /// run in which servers may die or give sessions up.
     pub(super) fn check_cause(&mut self, session: u32, cause: Cause, what: &str) {
         let is_late = cause == Cause::Connect(ConnectError::Timeout);
         if let Cause::Unreachable(error) | Cause::Connect(ConnectError::Unreachable(error)) = cause

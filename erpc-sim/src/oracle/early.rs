@@ -68,7 +68,8 @@ impl Oracle {
         rest
     }
 
-    /// Removes the extension of a request that a handler or a caller gets.
+    /// Removes the extension of a request that a handler gets, or that a caller gets back.
+    /// `extended` is what the header of the handler's request says, and `None` for a caller.
     pub(crate) fn bare_request<'m>(
         &mut self,
         id: u32,

@@ -82,7 +82,9 @@ impl Oracle {
     pub(crate) fn is_probed(&mut self, id: u32, before: Instant, floor: u64) {
         let Some(call) = self.calls.get(id as usize) else { return };
         let session = &self.sessions[call.session as usize];
-        // When a session ends, the client forgets what it knows of the server.
+        // Two packets: the request's only packet and its repeat. When the last session to a server
+        // ends, the client forgets the server's times. So the check needs a run in which no session
+        // ends early.
         let (2, true, Some((server, _))) = (call.packets, self.spares_sessions, session.home)
         else {
             return;

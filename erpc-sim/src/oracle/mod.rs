@@ -70,8 +70,8 @@ struct SessionRecord {
     asked_at: Instant,
     /// When the session was established.
     opened_at: Option<Instant>,
-    /// When the user asked for the session, later when the session was established, then when a
-    /// call of the session was last answered.
+    /// The time of the latest of these events: the user asked for the session, the session was
+    /// established, a call of the session was answered.
     heard_at: Instant,
 }
 
@@ -232,8 +232,8 @@ impl Oracle {
         format!("session {}, {back}", self.session_ends(session))
     }
 
-    /// The beginning of the lines of a client's packets. Until the session is open, these are the
-    /// messages that open it. They have the id 0.
+    /// The ends of a session, as they begin the printed lines of the packets that its client sends.
+    /// Before the session is open, these packets are the messages that open it, with the id 0.
     fn session_ends(&self, session: u32) -> trace::Ends {
         let SessionRecord { of, address, .. } = self.sessions[session as usize];
         trace::ends(self.routes[of], address.server, address.to_server.unwrap_or(0))

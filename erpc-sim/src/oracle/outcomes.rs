@@ -5,19 +5,19 @@ use crate::counters::counters;
 counters! {
     /// How calls ended.
     pub struct Outcomes {
-        /// With a response.
+        /// Calls that ended with a response.
         pub responses: u64,
-        /// With a status from the server.
+        /// Calls that ended with a status from the server.
         pub statuses: u64,
-        /// Not executed.
+        /// Calls that were certainly not executed.
         pub not_executed: u64,
-        /// Perhaps executed.
+        /// Calls that were perhaps executed.
         pub maybe_executed: u64,
-        /// Executed, but the response is lost.
+        /// Calls that were executed, but whose response is lost.
         pub responses_lost: u64,
-        /// Rejected when they were made.
+        /// Calls that were rejected when they were made.
         pub rejected: u64,
-        /// The caller died first.
+        /// Calls whose caller died before they ended.
         pub abandoned: u64,
     }
 }

@@ -10,14 +10,16 @@ use super::Oracle;
 use crate::plan::Plan;
 use crate::{Feature, SimRoute};
 
-/// After a report, a live server has at least this time to answer, in ns: four pings.
+/// After a report, the client gives a live server at least this time to answer, in ns. It is the
+/// time that the inquiry's four pings take.
 const LEAST_SILENCE: u64 = 48_000_000;
 
-/// A session ends before so many of its pings in a row have been returned. An inquiry sends at most
-/// 4 to a dead server. Calls that time out meanwhile ping, too, but rarely.
+/// A session must end before more than this many of its pings in a row have been returned. An
+/// inquiry sends at most 4 pings to a dead server. Calls that time out during the inquiry also
+/// cause pings, but rarely.
 const MOST_RETURNED: usize = 16;
 
-/// The times at which endpoints die and live again.
+/// The times at which endpoints die and live again, and the pings that were returned.
 #[derive(Debug)]
 pub(super) struct Deaths {
     is_reported: bool,
@@ -42,7 +44,8 @@ impl Deaths {
     fn has_lived_since(&self, route: &SimRoute, since: Instant) -> bool {
         match self.lives.get(route) {
             Some(&Some((born, is_reborn))) => !is_reborn || born <= since,
-            // No endpoint has this address: a server that a session was opened to has one.
+            // `Some(None)`: the endpoint is dead. `None`: no endpoint has ever lived at this
+            // address.
             Some(None) | None => false,
         }
     }

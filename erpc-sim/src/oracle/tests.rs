@@ -132,7 +132,8 @@ impl Fixture {
         self
     }
 
-    /// So many pings of the session are returned, because its server is dead.
+    /// `count` pings of the session are returned, because the server is dead. Each of them is
+    /// reported twice.
     fn has_pings_returned(&mut self, count: u32) -> &mut Self {
         for nonce in 0..count {
             self.oracle.ping_is_returned(0, ADDRESS.server, 7, nonce);
@@ -761,7 +762,8 @@ const TRUE: &[(&[Feature], Steps)] = &[
     (DEADLY, |s| {
         s.opens().is_sent().fails(CallError::MaybeExecuted(Cause::PeerReset));
     }),
-    // The packets of this turn are seen at its end.
+    // The oracle sees the packets of a turn only at the end of the turn, here after the call's
+    // error.
     (DEADLY, |s| {
         s.opens().fails(CallError::MaybeExecuted(Cause::PeerReset)).is_sent();
     }),

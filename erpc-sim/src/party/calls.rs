@@ -93,7 +93,7 @@ impl Party {
                     oracle.rejected(id, request);
                     cx.recycle(rejected.request);
                     match rejected.reason {
-                        // There is room again when a call ends or the session opens.
+                        // The session's queue has room again when a call ends or the session opens.
                         RejectReason::QueueFull => return,
                         RejectReason::NoSession
                         | RejectReason::Disconnecting

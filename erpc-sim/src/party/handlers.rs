@@ -83,8 +83,8 @@ impl Party {
         let put_off = PutOff { id, handle, told: false, gone: false };
         let least = handlers.slow_methods.get(answer.method as usize).copied().unwrap_or(0);
         if least == 0 && self.chances.panics.percent(handlers.panic_percent) {
-            // The typed layer catches panics in the same way. This uses `resume_unwind`, because
-            // `panic!` would print a message every time.
+            // `erpc-core` catches panics of typed handlers in the same way. This handler panics by
+            // `resume_unwind`, because `panic!` would print a message every time.
             let outcome = catch_unwind(AssertUnwindSafe(|| resume_unwind(Box::new("a handler"))));
             if outcome.is_err() {
                 oracle.handler_answers(id);

@@ -98,7 +98,7 @@ pub(crate) struct Party {
     /// Calls made since the last round began.
     made: u32,
     under_way: u32,
-    /// Buffers that hold all free memory.
+    /// While the plan lets memory run out: buffers that hold all free memory.
     hoard: Vec<MsgBuf>,
     /// Sessions that could not be opened. The next round tries again.
     missed: Vec<Target>,
@@ -244,7 +244,8 @@ impl Party {
         self.streams.retire();
     }
 
-    /// Allocates all free memory of both pools, except for pieces of less than 64 bytes.
+    /// Allocates all free memory of the endpoint's pool and of the streams' pool, except for pieces
+    /// of less than 64 bytes.
     pub(crate) fn take_hoard(&mut self, cx: &mut Cx<'_>) {
         let mut size = 1 << 20;
         while size >= 64 {
@@ -290,7 +291,7 @@ impl Party {
 }
 
 impl Party {
-    /// Notes which of its sessions congestion control limits.
+    /// Notes which of the user's sessions congestion control limits.
     pub(crate) fn note_limits(&mut self, cx: &Cx<'_>) {
         for session in self.sessions.iter_mut().filter(|session| !session.limited) {
             session.limited =

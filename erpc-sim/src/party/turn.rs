@@ -66,8 +66,8 @@ impl App<SimTransport> for Turn<'_> {
             .map(|reply| self.oracle.bare_response(id, reply.as_slice(), reply.extended));
         let bare = self.oracle.bare_request(id, request.as_slice(), None);
         self.oracle.ended(id, result, bare);
-        // The user owns the request again and writes into it. This panics if a queue still reads
-        // it.
+        // The user owns the request again and writes into it. The write panics if a transmit queue
+        // still holds the request.
         let len = request.len().min(64);
         request.as_mut_slice()[..len].fill(0xEE);
         cx.recycle(request);
@@ -107,7 +107,7 @@ impl App<SimTransport> for Turn<'_> {
         }
     }
 
-    fn on_client_gone(&mut self, _: &mut Cx<'_>, client: ClientId) {
+    fn on_client_gone(&mut self, _: &mut Cx<'_>, client: ClientId, _: Cause) {
         self.party.stream_client_gone(client, self.oracle);
         for put_off in &mut self.party.put_off {
             if put_off.handle.client() != client {
@@ -161,8 +161,8 @@ impl App<SimTransport> for Turn<'_> {
         if self.party.persists && (!closed.closing || closed.replaced) {
             self.party.begins_anew = true;
             match cause {
-                // The server may refuse a session without delay, so the next round tries again, not
-                // this turn.
+                // The server may refuse every attempt without delay. So the user tries again only
+                // in the next round, not in this turn.
                 Cause::Connect(error) if error != ConnectError::Timeout => {
                     self.party.missed.push(closed.target());
                 }

@@ -101,7 +101,8 @@ impl<'a> Draft<'a> {
             link: *shape.pick(&[Link::Rate(topology.host_rate(0)), Link::Unknown, Link::Local]),
             integrity: asking != Some(Asking::Some),
         };
-        // Both are always drawn, so that a cut feature changes nothing else.
+        // `few` and `many` are drawn in every run. So if `Squeeze` is cut, nothing else in the plan
+        // changes.
         let (few, many) = (shape.within(4, 48), 64 << shape.below(6));
         let many = shape.within(many, 2 * many);
         let rx_packets = if squeezed { few } else { many };
@@ -148,8 +149,8 @@ impl<'a> Draft<'a> {
         has.then(|| self.root.fork(purpose::FIRST_FEATURE + feature as u64))
     }
 
-    /// Adds a congestion controller and perhaps a link rate, and perhaps disables bypasses, if the
-    /// plan has pacing.
+    /// If the plan has pacing: adds a congestion controller, sets a link rate in some cases, and
+    /// disables bypasses in some cases.
     fn paced(&self, config: EndpointConfig, random: &mut Random) -> EndpointConfig {
         let timely = TimelyConfig::new().min_rate(SLOWEST_PACE);
         let swift = CongestionControl::Swift(SwiftConfig::new().min_rate(SLOWEST_PACE));
@@ -177,7 +178,8 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Adds limits per host or reserved sessions, if the plan has limits.
+    /// If the plan has limits: limits either the sessions per host, or all sessions, of which some
+    /// are then reserved.
     fn limited(&self, config: EndpointConfig, random: &mut Random) -> (EndpointConfig, Reserve) {
         let is_crowded = random.percent(60);
         let most = random.within(1, 2) as u32;
@@ -220,7 +222,8 @@ impl<'a> Draft<'a> {
             .liveness_timeout(nanos(self.times.liveness))
             .ping_interval(nanos(self.times.ping))
             .connect_timeout(nanos(self.times.connect));
-        // All values are always drawn, so that a cut feature changes nothing else.
+        // All values are drawn in every run. So if a feature is cut, nothing else in the plan
+        // changes.
         let eager = random.within(1_024, u64::from(self.plan.sizes.packet).max(1_024)) as u32;
         let (is_eager, asks, is_small, is_full) =
             (random.percent(30), random.percent(50), random.percent(50), random.percent(10));
@@ -259,7 +262,7 @@ impl<'a> Draft<'a> {
         let group_size = random.within(1, 2) as u16;
         let group: Vec<u16> = (SimRoute::SERVICE..SimRoute::SERVICE + group_size).collect();
         let calls = self.plan.scenario.calls(&mut work);
-        // Servers call each other too, if there are several.
+        // If there are several servers, they call each other, too, in 30 % of the runs.
         let everybody_calls = random.percent(30) && servers > 1;
         let callers = if everybody_calls { hosts } else { hosts - servers };
         // In an incast, all clients call at the same time.
@@ -313,8 +316,8 @@ impl<'a> Draft<'a> {
             return;
         }
         let random = &mut random;
-        // An item fits the largest message together with the extension and frame of its stream, and
-        // a status.
+        // The largest item must fit into a message of the largest size, together with the extension
+        // and frame of its stream, and a status.
         let largest = self.plan.sizes.longest - MAX_EXTENSION as u32 - MOST_BESIDE_ITEM;
         let deadline_percent = random.within(1, 30) as u32;
         self.plan.stream_mix = StreamMix {
@@ -338,14 +341,15 @@ impl<'a> Draft<'a> {
             let count = random.within(1, MOST_STREAMS) as u32;
             let rounds = self.rounds(random, count);
             let endpoint = &mut self.plan.endpoints[at];
-            // The calls of a stream wait for its session, and for slots in quarantine.
+            // The calls of a stream wait while its session opens or slots are in quarantine, so the
+            // session's queue needs room for them.
             endpoint.config = endpoint.config.clone().queue_limit(1_024);
             (endpoint.lanes, endpoint.stream_rounds) = (lanes, rounds);
         }
     }
 
     fn rounds(&self, random: &mut Random, calls: u32) -> Vec<(Instant, u32)> {
-        // A few rounds with long pauses between them, or many.
+        // A few rounds with long pauses between them, or many rounds.
         let count = (*random.pick(&[1, 2, 4, 12])).min(u64::from(calls));
         let mut rounds: Vec<_> = (0..count)
             .map(|at| {
@@ -417,11 +421,11 @@ impl<'a> Draft<'a> {
         let Some(mut random) = self.feature(Feature::Absence) else { return };
         for endpoint in &mut self.plan.endpoints {
             let one_in = *random.pick(&[2, 16, 128, 1_024]);
-            // Some pauses are longer than a timeout, and answers arrive in the meantime.
+            // Some pauses are longer than a timeout, so that answers arrive during the pause.
             let longest_nanos =
                 *random.pick(&[40_000, 2 * self.times.rto, 2 * self.times.rto, 2 * self.times.rto]);
-            // A loop may read at least 64 packets between two pauses, on average. Otherwise peers
-            // would wait longer than the liveness timeout.
+            // Between two pauses, a loop has the turns to read at least 64 packets on average. With
+            // fewer turns, peers would wait longer than the liveness timeout.
             let one_in = one_in.max(64 / endpoint.nic.burst as u64);
             if random.percent(70) {
                 endpoint.loop_pauses = Some(LoopPauses { one_in, longest_nanos });
@@ -444,7 +448,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Calls share a few methods or many. Some of these are slow if handlers are slow.
+    /// Draws the number of methods that calls share. If the plan has slow handlers, some of these
+    /// methods are slow.
     fn add_methods(&mut self) {
         let mut random = self.root.fork(purpose::METHODS);
         let handlers = &mut self.plan.handlers;
@@ -465,7 +470,7 @@ impl<'a> Draft<'a> {
         let links = u64::from(self.plan.topology.links());
         let mut events = Vec::new();
         let length = self.times.length;
-        // A session that gets neither calls nor pings through ends after a forged report, too.
+        // After a forged report, a session ends if neither its calls nor its pings get through.
         let may_be_silent = |features: Features| {
             features.has_any(&Feature::LOSSY)
                 || features.has_any(&[Feature::Squeeze, Feature::Absence])

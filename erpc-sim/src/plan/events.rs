@@ -31,7 +31,7 @@ pub enum PlannedEvent {
 }
 
 impl Plan {
-    /// Leaves out the events with these numbers. The others keep their numbers.
+    /// Leaves out the events with these numbers. The remaining events keep their numbers.
     pub(super) fn skip(&mut self, numbers: &[usize]) {
         let mut at = 0..;
         self.events.retain(|_| at.next().is_none_or(|at| !numbers.contains(&at)));

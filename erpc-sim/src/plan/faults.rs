@@ -9,7 +9,9 @@ use super::times::Times;
 use super::{MS, SECOND};
 use crate::{Feature, Random};
 
-/// Adds a feature that acts on packets to the faults of one direction of one endpoint.
+/// Returns `faults`, the faults of one direction of one endpoint, with the fault that `feature`
+/// means. Returns them unchanged if `feature` does not act on packets. `context`: the run's times,
+/// and whether faults must not end sessions. `packet`: bytes of a message in a full packet.
 pub(super) fn suffer(
     feature: Feature,
     faults: Faults,
@@ -21,8 +23,9 @@ pub(super) fn suffer(
     let chance = |random: &mut Random, most: u64| random.below(most * 10 + 1) as f64 / 1_000.0;
     let nanos = Duration::from_nanos;
     match feature {
-        // Both the sender's and the receiver's faults act on a packet. With these probabilities, up
-        // to half of all round trips are lost; with the larger ones below, up to three quarters.
+        // Both the sender's and the receiver's faults act on a packet. With the probabilities of
+        // runs that spare sessions, up to half of all round trips are lost; with the larger ones
+        // below, up to three quarters.
         Feature::Loss if spares => faults.drop(chance(random, 15)),
         Feature::Corruption if spares => faults.corrupt(chance(random, 10)),
         Feature::Truncation if spares => faults.truncate(chance(random, 10)),
@@ -33,7 +36,8 @@ pub(super) fn suffer(
             faults.bursts(chance(random, 5), mean, random.within(50, 100) as f64 / 100.0)
         }
         Feature::Duplicates => {
-            // The longest delay of a copy: twice the shortest, a common or the longest timeout.
+            // The longest delay of a copy: twice the shortest retransmission timeout, twice a
+            // common one, or twice the longest one.
             let late = *random.pick(&[2 * times.rto, 40 * MS, SECOND]);
             faults.duplicate(chance(random, 30), random.within(1, 5) as u8, nanos(late))
         }
@@ -60,7 +64,7 @@ pub(super) fn suffer(
 /// A period in which packets longer than `over` bytes are lost.
 pub(super) fn outage(random: &mut Random, times: Times, over: usize) -> Outage {
     let from = random.below(times.length);
-    // Shorter and longer than the liveness timeout.
+    // Some periods are shorter than the liveness timeout, others longer.
     let length = *random.pick(&[times.liveness / 4, times.liveness * 3 / 4, times.liveness * 2]);
     let until = (from + length).min(times.length);
     Outage { from: Duration::from_nanos(from), until: Duration::from_nanos(until), over }

@@ -70,7 +70,7 @@ pub struct EndpointPlan {
     pub route: SimRoute,
     /// The ports of the host's listening group. Empty if the endpoint accepts no sessions.
     pub group: Vec<u16>,
-    /// Its interface.
+    /// The endpoint's interface.
     pub nic: Nic,
     /// The settings except the seed.
     pub config: EndpointConfig,
@@ -115,7 +115,8 @@ impl Reserve {
 pub struct Cut {
     /// Whole features.
     pub without: Features,
-    /// Single events, by their index in [`Plan::events`] without the removed features.
+    /// Single events, by their index in the [`Plan::events`] of a plan without the removed
+    /// features.
     pub skip: Vec<usize>,
     /// Not a cut: sets [`Plan::prints`].
     pub prints: bool,
@@ -129,7 +130,7 @@ pub struct Handlers {
     /// The least execution time of each shared method, in ns; the most is twice that. 0 for methods
     /// that are not slow.
     pub slow_methods: [u64; MOST_METHODS],
-    /// Percentage of requests to methods that are not slow that are answered late.
+    /// Of the requests to methods that are not slow: the percentage that is answered late.
     pub slow_percent: u32,
     /// The longest delay of a late answer that is not stuck, in ns.
     pub slowest_nanos: u64,
@@ -138,7 +139,7 @@ pub struct Handlers {
     pub stuck_percent: u32,
     /// The longest delay of a stuck answer, in ns.
     pub stuck_nanos: u64,
-    /// Percentage of requests to methods that are not slow that make the handler panic.
+    /// Of the requests to methods that are not slow: the percentage that makes the handler panic.
     pub panic_percent: u32,
 }
 
@@ -214,8 +215,8 @@ impl Plan {
         self.is_trusted() && self.times.liveness >= 10 * SECOND && self.drawn.spare_sessions()
     }
 
-    /// Whether endpoints have streams. Only where packets arrive as they were sent: a call that
-    /// names the wrong stream because of a flipped bit would wait forever.
+    /// Whether endpoints have streams. They have none if packets can be damaged unnoticed: a call
+    /// that names the wrong stream because of a flipped bit would wait forever.
     #[must_use]
     pub fn has_streams(&self) -> bool {
         self.features.has(Feature::Streams) && self.is_trusted()
@@ -253,7 +254,7 @@ impl Plan {
         self.endpoints.iter().filter(|at| serves(at)).count() as u64
     }
 
-    /// The interval of probes for an executing call without any sign of life, in ns.
+    /// The interval of probes for an executing call while the server gives no sign of life, in ns.
     #[must_use]
     pub fn probes_every_nanos(&self) -> u64 {
         self.times.ping / 32

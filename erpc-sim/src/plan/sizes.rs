@@ -12,7 +12,7 @@ pub struct Sizes {
     /// Percentage of messages whose lengths are drawn from those that fit one packet. Other
     /// messages may fit one packet by chance.
     pub short_percent: u32,
-    /// Long and short calls alternate, if set.
+    /// If set, long and short calls alternate.
     pub turns: Option<Turns>,
 }
 
@@ -55,7 +55,7 @@ impl Sizes {
         // The upper bound is the longest message divided by 1, 2, 4, .. or 32.
         let cap = longest >> random.below(6);
         let length = match random.below(8) {
-            // At the boundary of a packet.
+            // A length of whole packets, or one byte less or more.
             0 => (1 + random.below(8)) * u64::from(self.packet) + random.below(3) - 1,
             _ => random.within(1, cap.max(1)),
         };

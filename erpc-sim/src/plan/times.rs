@@ -10,7 +10,7 @@ pub(super) struct Times {
     pub(super) ping: u64,
     pub(super) connect: u64,
     pub(super) rto: u64,
-    /// Duration of faults and calls.
+    /// For how long faults act and calls are made.
     pub(super) length: u64,
 }
 

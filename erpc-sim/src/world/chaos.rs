@@ -1,4 +1,4 @@
-//! The plan's events: each one affects hosts or links once.
+//! Carries out the plan's single events, such as crashes, stopped links and forged packets.
 
 use erpc_core::transport::{NetworkError, Obstacle, Undelivered};
 use erpc_core::wire::{HEADER_LEN, Header, Kind, VERSION};
@@ -8,7 +8,7 @@ use crate::net::{LinkId, Packet};
 use crate::plan::PlannedEvent;
 use crate::{Feature, Random, SimRoute};
 
-/// The type of `Ping`; see WIRE.md.
+/// The type of the control message `Ping` (WIRE.md).
 const PING: u32 = 6;
 
 /// The random sources of each kind of event. Leaving one kind out does not change the others.
@@ -120,8 +120,9 @@ impl World<'_> {
         }
     }
 
-    /// Attackers forge reports about packets that were sent last. They have seen packets of calls,
-    /// and guess the session ids of control packets.
+    /// Attackers forge reports about recently sent packets. They have seen the packets of calls, so
+    /// most of these reports quote the right session id. The session ids of control packets they
+    /// must guess.
     fn forge_reports(&mut self, count: u32) {
         for _ in 0..count {
             let random = &mut self.chances.report;
@@ -244,7 +245,8 @@ impl World<'_> {
             let Some(mut packet) = self.recorded.get(at).cloned() else { return };
             match random.below(4) {
                 // A packet with the address of another sender. A control packet does not count as
-                // forged, because a different endpoint may answer a handshake.
+                // forged, because the answer to a handshake may come from another endpoint than the
+                // one that was asked.
                 0 => {
                     let host = random.below(hosts) as u32;
                     let from = SimRoute::new(host, random.within(1, 3) as u16);
@@ -265,7 +267,8 @@ impl World<'_> {
                         *kind = VERSION | (random.below(8) as u8) << 2;
                     }
                 }
-                // Random bytes, with a session id that an attacker cannot know.
+                // Random bytes. They name no session, because an attacker cannot know a session's
+                // id.
                 _ => {
                     packet.bytes.resize(random.below(200) as usize, 0);
                     for byte in &mut packet.bytes {

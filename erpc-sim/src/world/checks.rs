@@ -100,8 +100,8 @@ impl World<'_> {
         }
     }
 
-    /// A client that received `Accepted` gives the room for the response to other calls. So the
-    /// server must announce the response before it sends it.
+    /// A client that received `Accepted` releases the room that it had reserved for the response,
+    /// so that other calls can use it. So the server must announce the response before it sends it.
     pub(super) fn check_announced(&mut self, from: SimRoute, to: SimRoute, header: &Header) {
         if !self.plan.features.has_any(&[Feature::SlowHandlers, Feature::Streams]) {
             return;

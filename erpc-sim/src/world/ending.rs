@@ -8,8 +8,8 @@ use crate::net::LinkId;
 use crate::plan::path::{LOSSY, SERVER};
 use crate::{Feature, Scenario};
 
-/// Time for sessions to close, in ns, beyond the plan's bound. An end that lost its peer needs a
-/// timeout to notice.
+/// Time for sessions to close, in ns, beyond the plan's bound. An endpoint that has lost its peer
+/// notices this only after a timeout.
 const LEAVING: u64 = 60_000_000_000;
 
 /// The most bytes that a server keeps for an idle session: a small response per slot, and half of
@@ -40,7 +40,7 @@ impl World<'_> {
         self.phase = Phase::Draining { since: self.driver.now(), until };
     }
 
-    /// Enters the next phase if this one is over. Returns false after the last phase.
+    /// Enters the next phase if the current phase is over. Returns false after the last phase.
     pub(super) fn next_phase(&mut self) -> bool {
         match self.phase {
             Phase::Faults => true,
@@ -52,10 +52,10 @@ impl World<'_> {
                     self.tell(|| "all calls and streams have ended");
                     let (used, given) = (now.nanos_since(since), until.nanos_since(since));
                     self.bound_used = used.saturating_mul(1_000) / given.max(1);
-                    // The rest is long enough for clients to acknowledge their responses, even if
-                    // an acknowledgement is lost once, and for servers to reclaim the shares of
-                    // quiet clients. It is longer than the liveness timeout, so only pings keep the
-                    // idle sessions alive.
+                    // The phase `Resting` is long enough for clients to acknowledge their
+                    // responses, even if an acknowledgement is lost once, and for servers to
+                    // reclaim the shares of quiet clients. It is longer than the liveness timeout,
+                    // so only pings keep the idle sessions alive.
                     let rest = self.plan.probes_every_nanos() * 32 * 4 + 2_000_000_000;
                     let until_rested = self.driver.now().plus_nanos(rest);
                     self.driver.schedule(until_rested, Event::Rested);
@@ -80,7 +80,8 @@ impl World<'_> {
                     } else if self.plan.spares_packets() {
                         self.check_idle();
                     }
-                    // For a server, replayed and late packets count as activity.
+                    // For a server, replayed and late packets count as activity of their client. So
+                    // the shares of quiet clients are checked only in runs without such packets.
                     let late = [Feature::Replay, Feature::Spikes, Feature::Duplicates];
                     if !self.plan.features.has_any(&late) {
                         (0..self.nodes.len()).for_each(|index| self.check_quiet(index));
@@ -153,7 +154,8 @@ impl World<'_> {
         }
     }
 
-    /// Checks that all streams have ended at both ends of every session. All sessions are alive.
+    /// Checks that all streams have ended at both ends of every session. Only for runs in which
+    /// sessions stay alive.
     fn check_streams(&mut self) {
         for (index, node) in self.nodes.iter().enumerate() {
             if let Some(rest) = node.party.stream_rest() {
@@ -226,7 +228,7 @@ impl World<'_> {
         self.driver.network().check();
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let Some(rpc) = &mut node.rpc else { continue };
-            // The device has read all packets long ago. The next doorbell releases them.
+            // The device has read all packets long ago. The doorbell releases their msgbufs.
             node.port.set_now(Instant::NEVER);
             rpc.ring_doorbell();
             self.oracle.set_acting(Some(index));

@@ -24,12 +24,12 @@ struct Handshake {
     opened_at: Option<Instant>,
 }
 
-/// The sessions of clients that have received nothing from a server but `Opened`.
+/// The handshakes of clients, and whether a client's first timeout at a server is still to come.
 #[derive(Default)]
 pub(super) struct FirstTimeouts {
     /// No feature of the plan delays reading or sending, so timeouts have their exact length.
     follows: bool,
-    /// The key is the client, and its id of the session.
+    /// The key is the client, and the client's id of the session.
     handshakes: BTreeMap<(SimRoute, u64), Handshake>,
     /// The key is the client and the server. True if the client has received more than `Challenge`
     /// and `Opened`, has sent more than `Hello`, `Open` and requests of one packet, or has had its

@@ -32,8 +32,8 @@ struct SlotSent {
 }
 
 impl SlotSent {
-    /// Notes packets of `request`, up to number `end`, exclusive. Returns the first of them that
-    /// is no copy.
+    /// Notes that packets of `request` below number `end` have been sent or asked for. Returns the
+    /// number of the first one that is not a copy of an earlier packet.
     fn first_new(&mut self, request: u32, is_pull: bool, end: u32) -> u32 {
         if self.request != request {
             *self = Self { request, ..Self::default() };
@@ -51,7 +51,7 @@ struct Flight {
     /// Time of the last sent packet, by the client's clock.
     last: Option<Instant>,
     slots: [SlotSent; SLOTS],
-    /// Packets that were sent or asked for since a pause, without copies of packets of before the
+    /// Packets that were sent or asked for since a pause, except copies of packets from before the
     /// pause: request number, packet number, and whether the packet belongs to the response. `None`
     /// after an answer.
     unanswered: Option<BTreeSet<(u32, u32, bool)>>,

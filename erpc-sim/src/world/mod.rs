@@ -62,7 +62,7 @@ enum Event {
     Heal,
 }
 
-/// Whether a report that a packet was not delivered is true.
+/// Whether a report of an undelivered packet is true.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Truth {
     True,
@@ -120,7 +120,7 @@ pub struct World<'p> {
     /// sessions stay alive. False with streams: each stream is a method of its own, and often slow,
     /// so clients forget other methods.
     follows_methods: bool,
-    /// Responses that servers have sent again.
+    /// The responses of servers, to notice when a server sends one again too early.
     repeats: packets::Repeats,
     oracle: Oracle,
     phase: Phase,
@@ -139,7 +139,7 @@ pub struct World<'p> {
     bound_used: u64,
 }
 
-/// The number of packets sent last that attackers see.
+/// Attackers see this number of the packets that were sent last.
 const SHOWN: usize = 64;
 /// The most recorded packets.
 const RECORDED: usize = 512;
@@ -170,7 +170,7 @@ impl<'p> World<'p> {
             last_requests: unread::LastRequests::default(),
             first_timeouts: first_timeouts::FirstTimeouts::new(plan),
             // Runs with `Absence` are not checked: after a pause of its loop, a client reads the
-            // answers that arrived meanwhile, and continues.
+            // answers that arrived during the pause, and continues.
             flights: (plan.spares_packets()
                 && !plan.features.has_any(&[
                     Feature::Cancels,
@@ -285,7 +285,7 @@ impl<'p> World<'p> {
         if self.phase != Phase::Faults && !self.next_phase() {
             return false;
         }
-        // At the beginning of a phase, users may have acted.
+        // If a phase has begun, users have acted in `next_phase`. Between steps, no endpoint acts.
         self.oracle.set_acting(None);
         let Some(step) = self.driver.step(Instant::NEVER) else {
             self.oracle.blame("no event is scheduled, but calls or sessions remain");
@@ -349,7 +349,8 @@ impl<'p> World<'p> {
                 self.replay_past(index);
             }
             Event::Unstall(index) => {
-                // The same choice for all endpoints of a host.
+                // The choice is the same for all endpoints of a host, because they share the host's
+                // clock.
                 let host = u64::from(self.plan.endpoints[index].route.host);
                 let catch_up = mix(host ^ self.driver.now().as_nanos()) & 1 == 0;
                 self.tell_of(index, "has a running clock again");

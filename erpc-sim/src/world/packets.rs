@@ -25,8 +25,8 @@ pub(super) enum Way {
 const SLOTS: u32 = 8;
 
 /// Facts that only the first packet of a long request carries: its call, or the method of its
-/// stream. The key is the sender, the session and the slot; the value begins with the request
-/// number.
+/// stream. The key is the sender, the session and the slot. The value is the request number, and
+/// the call or the method.
 #[derive(Default)]
 pub(super) struct Requests(BTreeMap<(SimRoute, u64, u32), (u32, u32)>);
 
@@ -53,8 +53,9 @@ impl Requests {
     }
 }
 
-/// The first response packet not asked for yet. The key is the server, the session, the slot, and
-/// whether packets are large; the value begins with the request number.
+/// The first response packet that the client has not asked for yet. The key is the server, the
+/// session, the slot, and whether packets are large. The value is the request number and the number
+/// of this response packet.
 #[derive(Default)]
 pub(super) struct Pulls(BTreeMap<(SimRoute, u64, u32, bool), (u32, u32)>);
 
@@ -69,7 +70,8 @@ impl Pulls {
         let place = (to, header.connection.to_u64(), number % SLOTS, header.flags.large());
         let known = self.0.get(&place).filter(|known| known.0 == number);
         let (from, count) = (header.packet.get(), header.size.min(MOST));
-        // If the response was announced, the pull may begin with the first packet.
+        // Without an earlier pull, packets are counted from the first one on, because the pull of
+        // an announced response may begin with it.
         let before = known.map_or(0, |known| known.1);
         self.0.insert(place, (number, before.max(from + count)));
         u64::from(count) + u64::from(from.saturating_sub(before).min(MOST))
@@ -81,7 +83,7 @@ impl Pulls {
 struct Unasked {
     number: u32,
     announced: bool,
-    /// When it was last sent again.
+    /// When the packet was last sent again.
     again: Option<Instant>,
 }
 
@@ -109,7 +111,8 @@ impl Repeats {
         let number = header.request.to_u32();
         let place = (from, to, header.connection.to_u64(), number % SLOTS);
         match self.0.get_mut(&place).filter(|known| known.number == number) {
-            // The client pulls an announced response.
+            // The response was announced, and this is its first packet, which the client has
+            // pulled. So the packet is no repetition.
             Some(known) if known.announced != announces => false,
             Some(known) => {
                 let before = known.again.replace(now);
@@ -126,7 +129,7 @@ impl Repeats {
 /// Offset of a stream call's operation in the first packet of its request.
 const OP_AT: usize = HEADER_LEN + 2;
 
-/// Offset of the remaining time in the first packet of a request, in us.
+/// Offset of the field with the remaining time (in us) in the first packet of a request.
 const DEADLINE_AT: usize = HEADER_LEN + 4;
 
 impl World<'_> {
@@ -171,7 +174,8 @@ impl World<'_> {
                 let now = node.clock.at(self.driver.now());
                 let repetition =
                     self.last_requests.sent(from, to, &header, &bytes, self.driver.now());
-                // A timeout is longer than the floor, so this answer came in time.
+                // No timeout is shorter than the minimum timeout. So an answer that arrived within
+                // the minimum timeout came in time.
                 let is_early = repetition.is_some_and(|again| {
                     let due = again.before + node.port.nic().min_rto;
                     node.port.has_waiting(|at, bytes| at <= due && again.is_answered_by(bytes))

@@ -86,10 +86,11 @@ impl Recent {
 #[derive(Default)]
 struct Trip {
     since: Instant,
-    /// The most answers within a base RTT, the most packets in flight, and the fewest packets that
-    /// are known to be needed but are not sent.
+    /// The most answers within a base RTT.
     answered: u32,
+    /// The largest value of [`Flow::on_their_way`] in this round trip.
     on_their_way: u32,
+    /// The smallest value of [`Flow::left`] in this round trip.
     left: u32,
 }
 
@@ -110,9 +111,15 @@ struct Path {
 struct Flow {
     path: Path,
     exchanges: BTreeMap<u32, Exchange>,
+    /// Packets in flight: request packets without an answer, and pulled response packets that have
+    /// not arrived.
     on_their_way: u32,
+    /// Packets that the client still has to send or to pull: the rest of each request that it has
+    /// begun to send, and of each response that has begun to arrive.
     left: u32,
+    /// Answers within the last base RTT.
     answers: Recent,
+    /// Packets sent or pulled within the last 1/`BURST_PART` of a base RTT.
     departures: Recent,
     /// The current round trip, and the answers of the round trips before.
     trip: Trip,
@@ -203,8 +210,8 @@ impl Paths {
         flow.depart(now, packets)
     }
 
-    /// Notes a packet that `to` receives from `from` now. `queue` is the queue at the switch
-    /// towards its host, in bytes. Returns the broken rule, if any.
+    /// Notes a packet that `to` receives from `from` now. `queue` is the switch's queue towards the
+    /// host of `to`, in bytes. Returns the broken rule, if any.
     pub(super) fn arrived(
         &mut self,
         from: SimRoute,

@@ -40,7 +40,7 @@ pub(super) struct Repetition {
     /// The client's id of the session.
     pub(super) connection: u64,
     pub(super) number: u32,
-    /// When it was sent before.
+    /// When the previous copy of the request was sent.
     pub(super) before: Instant,
 }
 
@@ -103,8 +103,8 @@ impl LastRequests {
         *answered = sent_at.max(*answered);
     }
 
-    /// Whether the server may have answered something that `from` sent to `to` after the first copy
-    /// of a request.
+    /// Whether the server may have answered something that `from` sent to `to` after the previous
+    /// copy of a request.
     pub(super) fn is_passed(&self, from: SimRoute, to: SimRoute, again: Repetition) -> bool {
         self.answered.get(&(from, to)).is_some_and(|answered| *answered > again.before)
     }

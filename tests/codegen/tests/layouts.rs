@@ -74,7 +74,7 @@ fn an_unknown_enum_value_in_a_fixed_layout_is_none() {
     (bytes[16], bytes[20]) = (9, 0xff);
     let read = <Fixed as Codec<Order>>::view(&bytes).unwrap();
     assert_eq!((read.side(), read.patient()), (None, true));
-    // An enum of proto2 can have no zero value, so the zero in the layout is unknown.
+    // This enum of proto2 has no value 0, so the 0 in a new layout is an unknown value.
     assert_eq!(old::Point::new().level(), None);
     assert_eq!(old::Point::new().with_x(-3).with_level(old::Level::High).x(), -3);
 }

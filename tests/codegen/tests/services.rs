@@ -125,7 +125,7 @@ fn every_method_is_registered_in_the_mode_of_the_attribute() {
 #[erpc(service = modes::Store)]
 struct Declared;
 
-/// The same service with methods moved to other modes.
+/// The service of [`Declared`], with methods moved to other modes.
 #[derive(Service)]
 #[erpc(service = modes::Store, worker, dispatch(Compact))]
 struct Moved;
@@ -149,7 +149,8 @@ macro_rules! store {
     };
 }
 
-/// The same service with options of its own: for all methods, and for two single methods.
+/// The service of [`Declared`], with options of its own: for all methods, and for two single
+/// methods.
 #[derive(Service)]
 #[erpc(service = modes::Store, max_response = 2 * KIB, idempotent = false)]
 #[erpc(
@@ -216,7 +217,7 @@ fn methods_run_as_declared_unless_they_are_moved() {
     assert_eq!(moved, expected);
 }
 
-/// Fails calls with the metadata `tell`; the message of the status is whether the method is
+/// Fails calls that have the metadata `tell`. The message of the status says whether the method is
 /// idempotent.
 struct Idempotent;
 

@@ -177,7 +177,8 @@ fn a_shared_stream_moves_between_tasks_in_order_and_at_the_readers_pace() {
                 count.store(at + 1, Ordering::Relaxed);
             }
         });
-        // The reader reads nothing yet: the writer stops when the pipes are full.
+        // The reader reads nothing yet, so the writer stops when the buffers of the stream are
+        // full.
         let mut before = 0;
         while before == 0 || before != sent.load(Ordering::Relaxed) {
             before = sent.load(Ordering::Relaxed);

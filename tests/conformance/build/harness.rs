@@ -60,7 +60,7 @@ fn handler(method: &MethodDescriptor, names: Names) -> String {
         Some(Mode::Dispatch | Mode::Worker) => ("", ""),
         Some(Mode::Async) | None => ("async ", ".await"),
     };
-    // `Answers::unary` is not an `async fn`, also if the handler is one.
+    // `Answers::unary` is not an `async fn`, even if the handler is one.
     let end = if shape(method) == "unary" { "" } else { end };
     format!(
         "{word}fn {name}(&self, request: {request}{out}) -> Result<{output}, ::erpc::Status> {{ \

@@ -6,7 +6,7 @@ pub struct System {
     pub name: &'static str,
     /// Folders for imports: a package and a folder in it.
     pub roots: &'static [(&'static str, &'static str)],
-    /// The number of `roots`, from the first, that contain files of the system itself.
+    /// The first `own` of the `roots` contain files of the system itself, the others only imports.
     pub own: usize,
     /// Prefixes of paths. Only files with one of these prefixes are compiled.
     pub files: &'static [&'static str],

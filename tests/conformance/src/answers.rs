@@ -56,8 +56,8 @@ impl Answers {
 
     /// Handles a call whose responses are a stream.
     ///
-    /// # Errors
-    /// As [`Answers::unary`]; and if the caller does not read the responses.
+    /// # Errors The errors of [`Answers::unary`], and an error if the caller does not read the
+    /// responses.
     pub async fn server_streaming<Req: Typed, Resp: Typed>(
         &self,
         method: &'static str,
@@ -76,7 +76,7 @@ impl Answers {
     /// Handles a call whose requests are a stream.
     ///
     /// # Errors
-    /// As [`Answers::unary`]; and if there are too few requests or too many.
+    /// The errors of [`Answers::unary`], and an error if there are too few requests or too many.
     pub async fn client_streaming<Req: Typed, Resp: Typed>(
         &self,
         method: &'static str,
@@ -95,7 +95,7 @@ impl Answers {
     /// Handles a call whose requests and responses are streams, in the planned order of items.
     ///
     /// # Errors
-    /// As [`Answers::unary`]; and if there are too few requests or too many.
+    /// The errors of [`Answers::unary`], and an error if there are too few requests or too many.
     pub async fn bidi_streaming<Req: Typed, Resp: Typed>(
         &self,
         method: &'static str,

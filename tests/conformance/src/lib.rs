@@ -38,7 +38,7 @@ pub struct Expected {
     pub server: usize,
     /// Number of methods where only the requests are a stream.
     pub client: usize,
-    /// Number of methods where both are streams.
+    /// Number of methods where the requests and the responses are streams.
     pub bidi: usize,
 }
 

@@ -116,7 +116,7 @@ pub fn failure(seed: u64) -> Option<Status> {
     Some(Status::new(code, format!("as planned: {seed:x} \u{2713}")).with_details(&details))
 }
 
-/// A random message as the generated type.
+/// Makes a random message, as a value of the generated type.
 ///
 /// # Errors
 /// If the type does not keep all fields of the message.
@@ -133,7 +133,8 @@ fn typed<M: Typed>(descriptor: &MessageDescriptor, seed: u64, at: u64) -> Result
     let bytes = dynamic.encode_to_vec();
     let typed =
         M::decode(&bytes[..]).map_err(|error| format!("{name} cannot be decoded: {error}"))?;
-    // Both are decoded from bytes, so that a field set to its default equals an unset field.
+    // `whole` and `again` are decoded from bytes, so that a field set to its default equals an
+    // unset field.
     let whole = DynamicMessage::decode(descriptor.clone(), &bytes[..]);
     let again = DynamicMessage::decode(descriptor.clone(), &typed.encode_to_vec()[..]);
     match (whole, again) {

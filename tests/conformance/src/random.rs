@@ -11,7 +11,7 @@ use prost_reflect::{
 /// Maximum depth of nested messages; required fields can be deeper.
 const DEPTH: u32 = 5;
 /// Maximum number of fields of a message, including those of nested messages. Required fields and
-/// the fields of the outermost message are set also beyond it.
+/// the fields of the outermost message are set even beyond this number.
 const FIELDS: u32 = 300;
 /// A large field of type `bytes` has 0.2 to 1.2 times this number of bytes, often more than fit
 /// into the largest datagram (65,507 bytes).
@@ -182,8 +182,8 @@ fn integer(random: &mut Random) -> u64 {
     }
 }
 
-/// Never NaN, because it does not equal itself. Never -0.0, because it equals the default
-/// value, which is not sent.
+/// A random number. Never NaN, because NaN does not equal itself. Never -0.0, because -0.0 equals
+/// the default value, which is not sent.
 fn float(random: &mut Random) -> f32 {
     let extremes = [0.0, f32::MIN, f32::MAX, f32::MIN_POSITIVE, f32::INFINITY, f32::NEG_INFINITY];
     let any = f32::from_bits(random.word() as u32);

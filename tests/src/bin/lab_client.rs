@@ -1,5 +1,5 @@
-//! `lab_client ADDRESS SESSIONS`: a client that opens sessions, makes one call on each and then keeps
-//! them open.
+//! `lab_client ADDRESS SESSIONS`: a client that opens sessions, makes one call on each and then
+//! keeps them open.
 //!
 //! Prints `CONNECTED`, and runs until its standard input ends.
 

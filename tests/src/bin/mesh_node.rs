@@ -167,7 +167,7 @@ fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
     endpoint.block_on(all);
     send(Report::Done(calls.get()));
 
-    // Other endpoints may still make calls.
+    // Other endpoints may still call this one, so it serves until the order to disconnect.
     endpoint.run_until(|| orders.disconnect.get().is_some());
     let gone: Vec<_> = sessions.iter().map(erpc::Session::disconnect).collect();
     endpoint.block_on(join_all(gone));

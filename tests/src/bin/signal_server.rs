@@ -1,5 +1,5 @@
 //! A server of the lab that ends gracefully with SIGTERM or SIGINT: `signal_server ADDRESS MILLIS`.
-//! Running calls may take this many milliseconds more.
+//! Calls that run when the signal arrives may take `MILLIS` milliseconds more.
 //!
 //! Prints `PROCESS id` before it serves, and `ENDED` at the end.
 

@@ -1,7 +1,7 @@
 //! The host of the clients, a router and the host of the server. The router's port to the server is
 //! slow. The router is the kernel or a thread.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const TO_CLIENTS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 const ETHERNET: usize = 1_500;
 
 /// Name of a host's only interface.
-const HOST: &str = "erpc0";
+pub(super) const HOST: &str = "erpc0";
 /// Name of the router's interface to the server.
 const SLOW: &str = "erpc1";
 /// Name of the router's interface to the clients.
@@ -93,7 +93,10 @@ impl Bottleneck {
     /// The reason why the machine cannot make the namespaces or the devices.
     pub fn marking(rate_mbit: u64, queue: u64) -> Result<Self, String> {
         let (clients, server) = (Namespace::new("clients")?, Namespace::new("server")?);
-        let devices = [tunnel(&clients, CLIENTS, ETHERNET)?, tunnel(&server, SERVER, ETHERNET)?];
+        let devices = [
+            tun::attach(&clients, HOST, CLIENTS, ETHERNET)?,
+            tun::attach(&server, HOST, SERVER, ETHERNET)?,
+        ];
         let rate = rate_mbit * 125_000;
         let port = Port { rate, buffer: Self::BUFFER, mark_above: queue, delay: Duration::ZERO };
         let router = Router::Thread(Hop::start(port, devices));
@@ -146,14 +149,4 @@ fn cable(
         namespace.ip(&format!("link set {name} gso_max_segs 1 up"))?;
     }
     host.ip(&format!("route add default via {gateway}")).map(drop)
-}
-
-/// Makes a TUN device that connects `host` to a thread of this process.
-pub(super) fn tunnel(host: &Namespace, ip: Ipv4Addr, mtu: usize) -> Result<File, String> {
-    let device = host.within(|| tun::open(HOST))?;
-    host.ip(&format!("address add {ip}/32 dev {HOST}"))?;
-    // A queue that is long enough: packets do not wait in it for long, and none may be dropped.
-    host.ip(&format!("link set {HOST} mtu {mtu} txqueuelen 4096 up"))?;
-    host.ip(&format!("route add default dev {HOST}"))?;
-    Ok(device)
 }

@@ -11,9 +11,10 @@ use erpc::{CallError, EndpointConfig, Retransmissions, Transport, Udp, UdpConfig
 use erpc_test_tools::limit::millis;
 use erpc_test_tools::netns::Namespace;
 use erpc_test_tools::random::Random;
+use erpc_test_tools::tun;
 
 use super::CALLS;
-use super::bottleneck::{Bottleneck, CLIENTS, SERVER, tunnel};
+use super::bottleneck::{Bottleneck, CLIENTS, HOST, SERVER};
 use super::ends::{IncastServer, LENGTH};
 use super::hop::{LONGEST, Router};
 use super::line::{ETHERNET, Port};
@@ -23,9 +24,9 @@ use crate::raw::listening;
 /// Smallest and largest request in bytes.
 ///
 /// The sizes differ, so that some requests are being sent while others wait for their answers. They
-/// are similar, so that the freed memory of one request fits the next. With the simulation's 1 to 8
-/// MiB it would not, and the server's loop would stall for milliseconds while the kernel provides
-/// new pages.
+/// are similar, so that the freed memory of one request fits the next. With requests of 1 to 8 MiB,
+/// as in the simulation, it would not fit, and the server's loop would stall for milliseconds while
+/// the kernel provides new pages.
 const REQUEST: (usize, usize) = (1_050_000, 1_250_000);
 /// Requests in flight.
 const OUTSTANDING: usize = 8;
@@ -78,8 +79,8 @@ pub struct DistantReport {
     pub overflow: u64,
     /// Packets that the client retransmitted.
     pub retransmissions: Retransmissions,
-    /// Fraction of the time that other work kept a loop from its core: of the client's loop or the
-    /// server's, the larger one.
+    /// Fraction of the time in which other work kept a loop from its core. There is one fraction
+    /// for the client's loop and one for the server's; this is the larger one.
     pub away: f64,
     /// Fraction of the time in which the busier loop had work. At 1, the loop and not the path
     /// limits the throughput.
@@ -96,7 +97,8 @@ impl LongPath {
     pub fn new(rate_mbit: u64, rtt: Duration, mtu: usize) -> Result<Self, String> {
         let (client, server) = (Namespace::new("client")?, Namespace::new("server")?);
         let mtu = mtu.min(LONGEST);
-        let devices = [tunnel(&client, CLIENTS, mtu)?, tunnel(&server, SERVER, mtu)?];
+        let devices =
+            [tun::attach(&client, HOST, CLIENTS, mtu)?, tun::attach(&server, HOST, SERVER, mtu)?];
         let (rate, delay, mtu) = (rate_mbit * 125_000, Duration::ZERO, mtu as u64);
         let port = Port { rate, buffer: BUFFER, mark_above: u64::MAX, delay };
         let sending = [mtu, HEADER + IP_AND_UDP].map(|packet| port.time(packet + ETHERNET));
@@ -137,7 +139,7 @@ impl Distant {
                 self.send(net.datagram(), progress)
             });
             let report = client.join();
-            // Set also if the client's thread panicked.
+            // `stop` is set even if the client's thread panicked.
             stop.store(true, Ordering::Relaxed);
             report.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
@@ -179,9 +181,9 @@ impl Distant {
 /// How a loop spent its time.
 #[derive(Clone, Copy, Default, Debug)]
 struct Spent {
-    /// Other work kept the loop from its core.
+    /// Time in which other work kept the loop from its core.
     away: Duration,
-    /// The loop had work.
+    /// Time in which the loop had work.
     busy: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! A router in user space between two hosts. Its cables may be slow, long or both. Needed because
-//! not every kernel has queues that mark or delay packets.
+//! A router in user space between two hosts. Its cables may be slow, long or both. The tests need
+//! this router because not every kernel has queues that mark or delay packets.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -81,7 +81,7 @@ impl Drop for Hop {
 #[derive(Debug)]
 pub(super) struct Router {
     devices: [File; 2],
-    /// From the first device to the second, and from the second to the first.
+    /// The line from the first device to the second, and the line from the second to the first.
     lines: [Line; 2],
     drops: u64,
     /// When the devices were last polled.

@@ -118,7 +118,7 @@ impl Line {
         self.bytes
     }
 
-    /// Removes the packets that have left the queue from its length.
+    /// Subtracts the packets that have left the queue from the queue's length.
     fn settle(&mut self, now: Instant) {
         while let Some(next) = self.packets.get(self.left).filter(|next| next.departs <= now) {
             self.bytes -= next.frame();

@@ -1,5 +1,7 @@
 //! Marks packets in long queues, as routers do (explicit congestion notification, RFC 3168).
 
+use erpc_test_tools::ipv4::checksum;
+
 /// Sets the mark (CE, RFC 3168) of an IPv4 packet if its sender reacts to marks.
 pub(super) fn mark(packet: &mut [u8]) {
     let is_capable = matches!(packet, [version, class, ..] if *version >> 4 == 4 && !matches!(*class & 0b11, 0b00 | 0b11));
@@ -11,15 +13,6 @@ pub(super) fn mark(packet: &mut [u8]) {
     packet[10..12].fill(0);
     let sum = checksum(&packet[..len]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-}
-
-/// The checksum of RFC 1071. `header` is a whole number of 16-bit words.
-fn checksum(header: &[u8]) -> u16 {
-    let words =
-        header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let sum: u32 = words.sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 #[cfg(test)]

@@ -60,8 +60,8 @@ pub struct QueueReport {
     pub gbps: f64,
     /// Rate of the port in 10^9 bits per second, including frame headers.
     pub link_gbps: f64,
-    /// Queueing delays of probes, sorted: their latencies minus that through the empty port. One
-    /// probe per millisecond.
+    /// Queueing delays of probes, sorted: their latencies minus the latency through the empty port.
+    /// One probe is sent per millisecond.
     pub delays: Vec<Duration>,
     /// Samples of the bytes in the port's queue, sorted.
     pub backlogs: Vec<u64>,
@@ -73,8 +73,9 @@ pub struct QueueReport {
     pub retransmissions: Retransmissions,
     /// Jain's index of fairness over the bytes that clients sent: 1 if all sent the same number.
     pub jain: f64,
-    /// Fraction of the time that other work kept a loop from its core: of the clients' loop or the
-    /// server's, the larger one. Such gaps lengthen round trips and leave the port idle.
+    /// Fraction of the time in which other work kept a loop from its core. There is one fraction
+    /// for the clients' loop and one for the server's; this is the larger one. Such gaps lengthen
+    /// round trips and leave the port idle.
     pub away: f64,
 }
 
@@ -120,7 +121,8 @@ impl Incast {
                 snapshots
             });
             let snapshots = clients.join();
-            // Set here, too, because the clients' thread may have panicked.
+            // `stop` is set here, too, because the clients' thread may have panicked before it set
+            // `stop`.
             stop.store(true, Ordering::Relaxed);
             let snapshots = snapshots.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let trips = trips.join().expect("the receiver of probes does not panic");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::nice;
 
-/// Scheduling priority of a thread. Both are above that of other processes.
+/// Scheduling priority of a thread. Both priorities are above those of other processes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Priority {
     /// Above endpoints, which spin, because a probe must be woken immediately.

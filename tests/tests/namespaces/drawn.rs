@@ -156,15 +156,16 @@ impl Drawn {
             round(&load, &endpoint, || begun.elapsed() >= self.lasts);
         }
         faults.set_plan(self.calm());
-        // The server's faults end a little later.
+        // Waits until the server's faults have ended, too. They end a little later than the
+        // client's.
         endpoint.run_for(millis(200));
         say_acted(&faults);
         let in_faults = load.answered();
         let failed = load.made() as usize - in_faults;
         assert!(failed == 0 || self.kills(), "seed {}: {failed} calls fail", self.seed);
 
-        // Calls may still fail when the machine stalls a process for longer than the liveness
-        // timeout, but not every time.
+        // Even without faults, calls fail if the machine stalls a process for longer than the
+        // liveness timeout. So the client may try several times.
         let healed = Instant::now();
         loop {
             let before = load.answered();

@@ -63,7 +63,8 @@ struct NetworkFaults {
     answers: usize,
     /// Least duration of the load.
     lasts: Duration,
-    /// The cause with which sessions end. `None` if all sessions survive, so that no call may fail.
+    /// The cause with which sessions end. `None` if all sessions survive, so that every call must
+    /// be answered.
     fatal: Option<Cause>,
     /// The plan only damages packets, each in at most one way. Then every damaged packet must be
     /// detected.
@@ -247,7 +248,7 @@ fn packets_are_extended() {
 fn some_packets_are_late() {
     let plan = FaultPlan::new(5).both(Faults::none().spike(0.01, millis(600)));
     let faults = NetworkFaults::new("some_packets_are_late", plan, |acted| vec![acted.spiked]);
-    // Long enough that late packets arrive after their calls have ended.
+    // The load lasts long enough that late packets arrive after their calls have ended.
     NetworkFaults { lasts: millis(1_500), ..faults }.run();
 }
 

@@ -20,7 +20,7 @@ pub(crate) const CLIENT_TOO: SocketAddr =
 /// Name of the cable's interface in both namespaces.
 pub(crate) const CABLE: &str = "erpc0";
 
-/// Two network namespaces and a cable. Dropping this deletes them.
+/// Two network namespaces and a cable. Dropping a `Net` deletes the namespaces and the cable.
 pub(crate) struct Net {
     pub(crate) server: Namespace,
     pub(crate) client: Namespace,

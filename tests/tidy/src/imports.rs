@@ -1,4 +1,4 @@
-//! Every path of every file, resolved.
+//! Resolves every path of every file.
 
 use std::collections::HashMap;
 
@@ -97,7 +97,8 @@ impl SourceTree {
     }
 }
 
-/// For each type and name, the modules that define an inherent method or associated constant of it.
+/// For each type and name, the modules that define an inherent method or associated constant of the
+/// type with this name.
 type Methods = HashMap<(Target, String), Vec<ModuleId>>;
 
 struct Visitor<'a> {

@@ -1,6 +1,6 @@
 //! What the Markdown pages of the repository name: links, files, constants, commands.
 //!
-//! Checks, each with the line that breaks it:
+//! Checks these rules, and reports the line of each violation:
 //!
 //! * A relative link leads to a file or folder, and its anchor to a heading of that page.
 //! * A path in code font exists. It may be relative to the repository, to the page's folder, to a
@@ -199,7 +199,7 @@ impl Repository {
         });
         let bases = self.bases.iter().map(String::as_str).chain([parent(page)]);
         let mut bases = bases.map(|base| join(base, word.trim_end_matches('/')));
-        // A module may be named without its extension.
+        // A page may name a module without the extension `.rs`.
         ["target", ".git"].contains(&first)
             || !(is_file || known)
             || bases.any(|path| self.exists(&path) || self.exists(&format!("{path}.rs")))

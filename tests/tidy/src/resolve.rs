@@ -93,7 +93,8 @@ impl SourceTree {
                         self.module(module).parent.map(Target::Module).into_iter().collect()
                     }
                     Target::Module(module) => self.look_up(module, next, visited),
-                    // A part of an item counts as part of the item's file; syntax tells no more.
+                    // A part of an item counts as defined in the item's file. The syntax does not
+                    // tell where it is really defined.
                     Target::Item { .. } | Target::Other { .. } => vec![*target],
                 })
                 .collect();

@@ -14,9 +14,9 @@ use crate::tree::{ModuleId, SourceTree, attributes, imports_of, name, visibility
 
 /// A crate of the workspace.
 pub struct Crate<'a> {
-    /// Its name in paths.
+    /// The crate's name in paths.
     pub name: &'a str,
-    /// Its source.
+    /// The crate's source.
     pub tree: &'a SourceTree,
 }
 
@@ -356,7 +356,7 @@ fn without_docs(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     out.into_iter().collect()
 }
 
-/// Tokens as text, with spaces about as in formatted code.
+/// Tokens as text, with spaces roughly as in formatted code.
 fn text(tokens: &impl ToTokens) -> String {
     let mut text = tokens.to_token_stream().to_string().replace('\n', " ");
     let spaces = [

@@ -27,13 +27,13 @@ pub struct SourceTree {
 pub struct Module {
     /// The names of the modules from the root of the crate to this one.
     pub path: Vec<String>,
-    /// The file that contains it.
+    /// The file that contains the module.
     pub file: FileId,
-    /// The module around it; `None` for the root.
+    /// The module that contains this module; `None` for the root.
     pub parent: Option<ModuleId>,
-    /// Its items, in order, without modules and items that exist only in tests.
+    /// The items of the module, in order, without modules and items that exist only in tests.
     pub items: Vec<Item>,
-    /// Names of the public modules in it.
+    /// The names of the public modules in this module.
     pub public_children: Vec<(String, ModuleId)>,
     pub(crate) scope: Scope,
 }

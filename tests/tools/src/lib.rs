@@ -7,15 +7,20 @@
 //! | [`data`] | bytes derived from a number, and a digest of bytes |
 //! | [`statistics`] | quantiles, fairness |
 //! | [`counting`] | an allocator that counts |
+//! | [`events`] | a `tracing` subscriber that keeps the events of the log |
 //! | [`limit`] | time limits of tests |
 //! | [`process`] | other processes, which end when the test does |
 //! | [`netns`], [`tun`] | network namespaces, and devices in them |
+//! | [`ipv4`], [`nat`] | headers of packets, and a network address translator |
 
 #![deny(missing_docs)]
 
 pub mod counting;
 pub mod data;
+pub mod events;
+pub mod ipv4;
 pub mod limit;
+pub mod nat;
 pub mod netns;
 pub mod process;
 pub mod random;

@@ -16,7 +16,7 @@ pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Sen
     // The thread has the test's name, which panic messages print.
     let name = thread::current().name().unwrap_or("test").to_owned();
     let body = thread::Builder::new().name(name).spawn(move || {
-        // Dropped when `body` ends, also by a panic, which wakes the receiver.
+        // `_send` is dropped when `body` ends, also by a panic. This wakes the receiver.
         let _send = send;
         body()
     });

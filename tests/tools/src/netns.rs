@@ -10,7 +10,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace. Dropping this deletes it, and the interfaces in it.
+/// A network namespace. Dropping a `Namespace` deletes the namespace, and the interfaces in it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -92,9 +92,25 @@ impl Drop for Namespace {
 /// If the variable `CI_FULL` is 1 and the machine cannot create namespaces. If it can create
 /// namespaces, other load on the machine is the reason, and the test may be skipped.
 pub fn skip(test: &str, reason: &str) {
-    let is_full = env::var_os("CI_FULL").is_some_and(|value| value == "1");
-    let lacks_namespaces = is_full && Namespace::new("probe").is_err();
+    let lacks_namespaces = is_full() && Namespace::new("probe").is_err();
     assert!(!lacks_namespaces, "{test} must not be skipped: {reason}");
+    say_skipped(test, reason);
+}
+
+/// Prints that `test` is skipped because this machine cannot create what it needs.
+///
+/// # Panics
+/// If the variable `CI_FULL` is 1.
+pub fn skip_unsupported(test: &str, reason: &str) {
+    assert!(!is_full(), "{test} must not be skipped: {reason}");
+    say_skipped(test, reason);
+}
+
+fn is_full() -> bool {
+    env::var_os("CI_FULL").is_some_and(|value| value == "1")
+}
+
+fn say_skipped(test: &str, reason: &str) {
     // Writes to `stderr` directly, because the harness hides the output of `eprintln` in passing
     // tests.
     let said = format!("SKIPPED {test}: {reason}\n");

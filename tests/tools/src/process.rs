@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::limit::secs;
 
-/// A process of a test. Dropping this kills it. It should also end by itself when its standard
-/// input ends, so that it ends if the test is killed.
+/// A process of a test. Dropping a `Process` kills the process. The program should also end by
+/// itself when its standard input ends, so that it ends if the test is killed.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -110,7 +110,7 @@ impl Process {
         self.child.wait().expect("the process is a child of this one");
     }
 
-    /// Stops the process immediately, as a debugger or a paused virtual machine would.
+    /// Pauses the process immediately, as a debugger or a paused virtual machine would.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }

@@ -30,8 +30,8 @@ impl Random {
         mix(self.0)
     }
 
-    /// One of `0..bound`; 0 if `bound` is 0. Lemire's multiplication; the bias is below 2^-32 for the
-    /// bounds of a simulation.
+    /// One of `0..bound`; 0 if `bound` is 0. Uses Lemire's multiplication; the bias is below 2^-32
+    /// for the bounds of a simulation.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64

@@ -2,11 +2,14 @@
 //! writing delivers a packet to the host.
 
 use std::fs::{File, OpenOptions};
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::fs::OFlags;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+use crate::netns::Namespace;
 
 /// `struct ifreq`, with the fields that `TUNSETIFF` reads.
 #[repr(C)]
@@ -47,4 +50,18 @@ pub fn open(name: &str) -> Result<File, String> {
     // `request`, which outlives the call.
     unsafe { ioctl(file.as_fd(), call) }.map_err(|errno| failed(errno.into()))?;
     Ok(file)
+}
+
+/// Creates the device `name` as the only way out of `host`, which has the address `ip` there. The
+/// longest packet has `mtu` bytes.
+///
+/// # Errors
+/// The reason why the machine cannot create the device.
+pub fn attach(host: &Namespace, name: &str, ip: Ipv4Addr, mtu: usize) -> Result<File, String> {
+    let device = host.within(|| open(name))?;
+    host.ip(&format!("address add {ip}/32 dev {name}"))?;
+    // A queue that is long enough: packets do not wait in it for long, and none may be dropped.
+    host.ip(&format!("link set {name} mtu {mtu} txqueuelen 4096 up"))?;
+    host.ip(&format!("route add default dev {name}"))?;
+    Ok(device)
 }

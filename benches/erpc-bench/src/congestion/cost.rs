@@ -56,7 +56,7 @@ impl Without {
 pub(crate) struct Cost {
     pub(crate) which: Controlled,
     pub(crate) without: Without,
-    /// Bytes of a request and its answer.
+    /// Bytes of each request, and of each answer.
     pub(crate) size: usize,
     /// Calls in progress.
     pub(crate) outstanding: usize,
@@ -85,7 +85,8 @@ fn connect(cost: &Cost, config: &EndpointConfig) -> Result<EndpointPair, Failure
     Ok(ends)
 }
 
-/// CPU time per call, in ns. Adds the number of calls to `rpcs`.
+/// Makes calls for [`TURN`]. Returns the CPU time per call, in ns. Adds the number of calls to
+/// `rpcs`.
 fn slice(ends: &mut EndpointPair, rpcs: &mut u64) -> Result<f64, Failure> {
     let before = machine::cpu_time();
     let (calls, _) = ends.run(TURN)?;

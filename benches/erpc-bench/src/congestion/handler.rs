@@ -55,7 +55,8 @@ pub(crate) struct HandlerArgs {
 /// Where handlers run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Place {
-    /// At the same time, like on any number of worker threads; one thread runs both loops
+    /// At the same time, as if each handler had its own worker thread; one thread runs the loops of
+    /// client and server
     Worker,
     /// One after the other, in the server's loop, which has its own thread
     Dispatch,
@@ -71,7 +72,7 @@ impl Place {
 }
 
 const LINK: u64 = 12_500_000_000;
-/// Runs with and without control alternate. Each lasts this long.
+/// Runs with congestion control and runs without it alternate. Each lasts this long.
 const TURN: Duration = Duration::from_millis(100);
 
 /// Answers each request `time` after it is complete, independently of other requests. The server's
@@ -131,8 +132,8 @@ impl HandlerArgs {
         EndpointConfig::new().congestion(control.config()).link_rate(LINK)
     }
 
-    /// Alternates between `runs[0]`, with control, and `runs[1]`, without. Each makes calls for the
-    /// given time. Returns the sums in the same order.
+    /// Alternates between `runs[0]`, with control, and `runs[1]`, without. Each of the two
+    /// functions makes calls for the time that it is given. Returns their sums in the same order.
     fn by_turns(
         &self,
         mut runs: [impl FnMut(Duration) -> Result<Sum, Failure>; 2],

@@ -96,7 +96,8 @@ pub(crate) fn incast(args: &IncastArgs) -> Result<(), Failure> {
 
 /// Prints a line per interval of length `every`: means of the queue and of the rates.
 fn trace(args: &IncastArgs, report: &IncastReport, every: Duration) {
-    // An interval includes its last point in time, because the run's last sample is taken then.
+    // An interval includes its end, because the run's last sample is taken at the end of the last
+    // interval.
     let slice = |at: Duration| at.as_nanos().saturating_sub(1) / every.as_nanos();
     for moments in report.moments.chunk_by(|a, b| slice(a.at) == slice(b.at)) {
         let count = moments.len() as f64;

@@ -36,8 +36,8 @@ pub(crate) struct LossArgs {
     rate: f64,
     #[arg(long, value_enum, default_value = "mem")]
     net: Net,
-    /// Bytes of a request. A response has 32 bytes, but in memory the size of the request if that
-    /// is at most 4096
+    /// Bytes of a request. A response has 32 bytes, except in memory with requests of at most 4096
+    /// bytes: then it has the size of the request
     #[arg(long, default_value_t = 8 << 20, value_parser = payload::message)]
     size: usize,
     /// Calls in progress
@@ -106,7 +106,8 @@ pub(crate) fn loss(args: &LossArgs) -> Result<(), Failure> {
     };
     let ratio = lossy.calls_per_second / lossless.calls_per_second;
     let ratio = if args.net == Net::Sim && args.size > DATAGRAM {
-        // Too few large calls end in a run to count them.
+        // In simulation, so few large calls end in a run that their count is a poor measure. The
+        // throughput is compared instead.
         lossy.gbps / lossless.gbps
     } else {
         ratio
@@ -181,8 +182,8 @@ fn in_memory(args: &LossArgs) -> Result<[Rate; 2], Failure> {
         let ends = (client, serving);
         let mut pair = Pair::connect(ends, peer, &config, pair::answerer()?, load, outstanding)?;
         return run.measure(|time| {
-            // The thread never sleeps, so its CPU time is the elapsed time without other processes'
-            // use of its core.
+            // The thread never sleeps, so its CPU time is the elapsed time minus the time in which
+            // other processes used its core.
             let before = machine::cpu_time();
             let (calls, _) = pair.run(time)?;
             Ok((calls, machine::cpu_time() - before, pair.client.stats().protocol))

@@ -42,7 +42,7 @@ pub(crate) struct RecoveryArgs {
     /// Where packets are lost
     #[arg(long, value_enum, default_value = "sim")]
     net: Network,
-    /// Losses per printed line
+    /// Rounds per printed line. In each round, the chosen packets are lost once
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rounds: u64,
     /// Core to run on
@@ -133,7 +133,8 @@ struct Relay {
 
 impl Relay {
     fn new(server: SocketAddr) -> std::io::Result<Self> {
-        // The relay has the server's port: a server names ports in the handshake, but no addresses.
+        // The relay has the server's port, at another address: in the handshake, the server names
+        // the port to which the client sends from then on, but no address.
         let front = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), server.port()));
         let towards_client = UdpSocket::bind(front)?;
         let towards_server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;

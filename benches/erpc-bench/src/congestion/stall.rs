@@ -1,9 +1,9 @@
 //! `stall`: how soon a session reaches its old throughput after the loop of one end or both stalls.
 //!
 //! One thread runs the loops of both ends and never sleeps. Its CPU time is therefore the elapsed
-//! time without other processes' use of its core, and rates are per second of CPU time. Throughput
-//! is counted in packets that the server received and did not drop: too few calls of megabytes end
-//! within milliseconds to measure a rate.
+//! time minus the time in which other processes used its core, and rates are per second of CPU
+//! time. Throughput is counted in packets that the server received and did not drop: too few calls
+//! of megabytes end within milliseconds to measure a rate.
 //!
 //! Caches go cold during any stall. For comparison, the benchmark also copies messages of the same
 //! sizes without a protocol, before and after a silence of the same length.
@@ -100,9 +100,10 @@ impl Reading {
     }
 }
 
-/// Packets per second between two readings. The earlier one is the first at `from` or later, the
-/// later one is the first at `from + time` or later, or else the last of all. Both times count from
-/// the first reading. `None` if these are not two different readings.
+/// Packets per second between two readings: the first one at `from` or later, and the first one at
+/// `from + time` or later. If none is so late, the last of `readings` takes the place of the
+/// second. `from` counts from the first of `readings`. `None` if these are not two different
+/// readings.
 fn rate(readings: &[Reading], from: Duration, time: Duration) -> Option<f64> {
     let after = |time| readings.partition_point(|reading| reading.at - readings[0].at < time);
     let (first, last) = (after(from), after(from + time).min(readings.len().checked_sub(1)?));
@@ -181,7 +182,8 @@ fn round<T: Transport>(args: &StallArgs, pair: &mut EndpointPair<T>) -> Result<R
         let now = Instant::now();
         if stops <= now && now < goes_on {
             match args.end {
-                // The client's loop continues to call this closure.
+                // The server's loop does not run. The client's loop runs, and calls this closure
+                // again.
                 End::Server => return,
                 End::Client => {
                     while Instant::now() < goes_on {
@@ -292,7 +294,7 @@ mod tests {
             requests: 0,
         };
         let readings: Vec<_> = (0..100).map(reading).collect();
-        // 100 minus 25: the squares of 10 and 5.
+        // From reading 5 to reading 10, the count grows by 10 * 10 - 5 * 5 = 75 packets.
         assert_eq!(rate(&readings, micros(100), micros(100)), Some(75.0 / 100e-6));
         assert_eq!(
             rate(&readings, micros(90), micros(105)),

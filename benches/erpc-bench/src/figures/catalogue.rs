@@ -73,8 +73,8 @@ fn median_of<'a>(rows: &'a [Row], field: &str, wanted: impl Fn(&Row) -> bool + '
     median(rows.iter().filter(|row| wanted(row)).filter_map(|row| row.number(field)).collect())
 }
 
-/// Adds a bar for the medians of two fields, if the first was measured. Without a second field, or
-/// a value of it, the bar has one value.
+/// Adds a bar with the median of `field` and, if `upper` is given and was measured, the median of
+/// `upper`. Adds no bar if `field` was not measured.
 fn push_bar(
     bars: &mut Vec<Bar>,
     (label, style): (&str, usize),

@@ -19,7 +19,8 @@ pub(super) struct Axis {
     pub(super) range: (f64, f64),
 }
 
-/// A line and its markers. Equal names mean the same style in all panels and one legend entry.
+/// A line and its markers. Series of several panels with the same name share one legend entry, so
+/// they must have the same style.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) name: &'static str,
@@ -236,7 +237,8 @@ impl Axis {
 
 /// A number for people. Below 100 it has about three significant digits, without trailing zeros;
 /// from 100 on it is rounded to a whole number, with a comma between thousands. At 0.01 and below,
-/// except for 0, it is a power of ten or in scientific notation. The sign does not matter.
+/// except for 0, it is a power of ten or in scientific notation. A negative number has the form of
+/// its absolute value.
 pub(super) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,

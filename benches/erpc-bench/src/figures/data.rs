@@ -66,7 +66,7 @@ pub(super) fn rows(text: &str) -> Result<Vec<Row>, String> {
     parsed.collect()
 }
 
-/// The rest of a line.
+/// The part of a line that is not parsed yet.
 struct Parser<'a>(&'a str);
 
 impl<'a> Parser<'a> {

@@ -104,7 +104,8 @@ impl Receive for Single<'_> {
     }
 }
 
-/// The receiver of the client. Its socket is connected, so it does not read the sender's address.
+/// The receiver of the client. The client's socket is connected, so the receiver does not read the
+/// sender's address.
 pub(super) struct SingleConnected<'s>(pub(super) Single<'s>);
 
 impl Receive for SingleConnected<'_> {

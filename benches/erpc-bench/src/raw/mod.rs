@@ -108,7 +108,7 @@ impl RawArgs {
         }
     }
 
-    /// Name of the system calls in the results.
+    /// The name that the results give to the system calls of this run.
     fn stack(&self) -> &'static str {
         match (self.mode(), self.block) {
             (Mode::Single, false) => "raw",

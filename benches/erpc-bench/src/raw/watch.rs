@@ -15,7 +15,8 @@ const STALL_LIMIT: Duration = Duration::from_secs(2);
 pub(super) struct Alive {
     parent: Option<Pid>,
     turns: u32,
-    /// Receive calls block, so a turn may take 100 ms, and every turn checks the parent process.
+    /// Whether receive calls block. Then a turn may take 100 ms, so every turn checks the parent
+    /// process.
     is_slow: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The call in the usual form: endpoints, sessions and handlers, awaited in tasks or with
-//! callbacks.
+//! The call of workload w4 as users make it: with endpoints, sessions and handlers, awaited in
+//! tasks or with callbacks.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

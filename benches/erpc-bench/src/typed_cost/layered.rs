@@ -1,5 +1,5 @@
-//! The call through the raw layer's loop, with typed messages and a typed handler: the cost of the
-//! service layer alone.
+//! The call of workload w4 through the raw layer's loop, with typed messages and a typed handler.
+//! It shows the cost of the service layer alone.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

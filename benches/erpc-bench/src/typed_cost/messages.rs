@@ -1,4 +1,4 @@
-//! The messages, the store that answers them, and the check of answers.
+//! The messages of the measured call, the store that answers them, and the check of answers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The call through the raw layer: code that writes and reads the bytes directly.
+//! The call of workload w4 through the raw layer: code that writes and reads the bytes directly.
 
 use bytes::BufMut;
 use erpc::Transport;

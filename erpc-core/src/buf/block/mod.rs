@@ -11,8 +11,8 @@
 //!
 //! A block has one writer and any number of readers. The writer is the [`MsgBuf`](super::MsgBuf)
 //! that the user holds. The readers are the references in transmit queues. A queue holds them until
-//! it is flushed or reclaims them. The payload is written only while the count is one, which the
-//! writer checks; packet headers are the exception ([`BlockRef::write_shared`]).
+//! it is flushed or reclaims them. The writer checks that the reference count is one before it
+//! writes to the payload; packet headers are the exception ([`BlockRef::write_shared`]).
 
 use std::alloc::Layout;
 use std::ptr::{NonNull, null_mut};
@@ -89,7 +89,8 @@ impl Home {
     /// Called when the pool is dropped. Blocks still in use are freed when they are returned.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // Swap even if the list looks empty: `give_back` relies on reading the value written here.
+        // Swap even if the list looks empty: a later `give_back` reads the value that this swap
+        // writes, and so sees that the pool is closed.
         drop(Returned(self.returned.swap(null_mut(), Ordering::AcqRel)));
     }
 
@@ -154,8 +155,9 @@ pub(super) struct Block {
 unsafe impl Send for Block {}
 
 impl Block {
-    /// A block that returns to `home`, with a zeroed payload. `None` if the arena of `home`, or
-    /// without an arena the system allocator, has no memory, or if `capacity` is too large.
+    /// A block that returns to `home`, with a zeroed payload. Its memory comes from the arena of
+    /// `home`, or from the system allocator if there is no arena. `None` if that has no memory, or
+    /// if `capacity` is too large.
     pub(super) fn allocate(capacity: usize, home: Option<Arc<Home>>) -> Option<Self> {
         let layout = Self::layout(capacity)?;
         let memory = match home.as_ref().and_then(|home| home.arena.as_ref()) {

@@ -44,10 +44,11 @@ fn a_block_returned_while_the_pool_is_dropped_is_freed_once() {
 fn a_returned_block_is_found_once_and_can_be_written() {
     loom::model(|| {
         let home = home();
-        // Loom swaps two accesses to a variable only if one of them is the last access to that
-        // variable so far. The load in `collect` that finds the list empty is never the last
-        // access, because a push loads first. So each thread also accesses `order`: loom can swap
-        // these accesses, and with them `collect` and a push.
+        // Loom tries both orders of two accesses to a variable only if one of them is the latest
+        // access to this variable. The load by which `collect` finds the list empty is never the
+        // latest, because each push starts with a load of its own. So loom alone would not swap
+        // `collect` and a push. Therefore all threads also access `order`: loom swaps these
+        // accesses, and with them `collect` and a push.
         let order = Arc::new(AtomicU32::new(0));
         let threads = [block(&home), block(&home)].map(|mut block| {
             let order = Arc::clone(&order);

@@ -14,8 +14,10 @@ use crate::client::stream::pool::StreamLoad;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::sleep::Sleep;
 use crate::executor::tasks::TaskId;
+use crate::log;
 use crate::mutants::mutant;
 use crate::protocol::Cause;
+use crate::time::Instant;
 use crate::transport::Transport;
 
 /// The current state of a channel's server; see
@@ -38,15 +40,15 @@ pub(crate) struct Backend<T: Transport> {
     /// The open sessions. A session that has just closed stays here until its task has run.
     open: RefCell<Vec<Rc<Link<T::Route>>>>,
     turn: Cell<usize>,
-    /// Number of sessions whose first attempt to open is in progress, so that they may still open
-    /// soon. First attempts are the attempt after the start, and the attempt after the session was
-    /// open for at least the base of the backoff. All others come after a failure.
+    /// Number of sessions whose first attempt to open is in progress. These sessions may open soon.
+    /// An attempt is a first one at the start of the backend, and after the session was open for at
+    /// least the base of the backoff. Every other attempt follows a failure.
     trying: Cell<usize>,
     tasks: RefCell<Vec<TaskId>>,
     /// The load of streams, which have sessions of their own.
     streams: StreamLoad,
-    /// Why the server last got no more calls: why a session could not be opened or has ended, or
-    /// that the server does not serve.
+    /// Why the server last stopped getting calls: a session could not be opened, a session ended,
+    /// or the server does not serve.
     failure: Cell<Option<Cause>>,
     health: Cell<Health>,
     openings: Rc<Openings>,
@@ -162,12 +164,12 @@ impl<T: Transport> Backend<T> {
         self.open.borrow().iter().any(|open| Rc::ptr_eq(open, link))
     }
 
-    /// Records why the server gets no more calls.
+    /// Records why the server stopped getting calls.
     pub(super) fn failed(&self, cause: Cause) {
         self.failure.set(Some(cause));
     }
 
-    /// Why the server last got no more calls; `None` if that has not happened.
+    /// Why the server last stopped getting calls; `None` if that has not happened.
     pub(super) fn failure(&self) -> Option<Cause> {
         self.failure.get()
     }
@@ -195,7 +197,9 @@ struct SessionKeeper<T: Transport> {
 
 impl<T: Transport> SessionKeeper<T> {
     async fn keep(self) {
-        let (mut failures, mut trying, mut had_one) = (0, true, false);
+        let (mut failures, mut trying) = (0, true);
+        // When the last session ended, and the number of attempts that failed since.
+        let mut lost: Option<(Instant, u32)> = None;
         loop {
             let channel = Weak::clone(&self.balancer) as Weak<dyn SessionSource<T::Route>>;
             let session = LinkGuard::open_for(&self.endpoint, self.peer, channel);
@@ -208,6 +212,7 @@ impl<T: Transport> SessionKeeper<T> {
             }
             if let LinkPhase::Closed(cause) = phase {
                 failures += 1;
+                lost = lost.map(|(at, attempts)| (at, attempts + 1));
                 balancer.failed(&backend, cause);
                 // A channel that was dropped ends although sessions of it pause.
                 drop((balancer, backend));
@@ -215,7 +220,8 @@ impl<T: Transport> SessionKeeper<T> {
                 let opened = self.endpoint.scheduler().now();
                 backend.open.borrow_mut().push(Rc::clone(&link));
                 backend.openings.count(executor);
-                if std::mem::replace(&mut had_one, true) {
+                if let Some((at, attempts)) = lost.take() {
+                    log::reconnected(opened, &self.peer, opened - at, attempts);
                     balancer.reconnected();
                 }
                 balancer.opened(&backend);
@@ -232,7 +238,9 @@ impl<T: Transport> SessionKeeper<T> {
                 };
                 // A server that accepts sessions only to end them is tried again only after a
                 // pause.
-                if self.endpoint.scheduler().now() - opened < base {
+                let now = self.endpoint.scheduler().now();
+                lost = Some((now, 0));
+                if now - opened < base {
                     failures += 1;
                 } else {
                     failures = if mutant!(FailuresKept) { failures } else { 0 };

@@ -19,9 +19,10 @@ use crate::client::connect_error::{ConnectFailed, ConnectFailure, servers_and_re
 use crate::client::stream::pool::StreamPool;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::tasks::{TaskId, WakeSlot};
+use crate::log;
 use crate::mutants::mutant;
 use crate::protocol::{Cause, NoServer};
-use crate::transport::Transport;
+use crate::transport::{Route, Transport};
 
 /// Starts the task that asks the resolver. Called when the channel is first used.
 pub(super) type StartResolving<T> = Box<dyn FnOnce(&Rc<Balancer<T>>)>;
@@ -56,8 +57,8 @@ pub(in crate::client) struct Balancer<T: Transport> {
     endpoint: Rc<EndpointParts<T>>,
     settings: BalancerSettings,
     backends: RefCell<Vec<Rc<Backend<T>>>>,
-    /// The backends with an open session. A backend that has just lost its last session stays here
-    /// until its task has run.
+    /// The backends that get calls ([`Backend::is_ready`]). A backend that has just lost its last
+    /// session stays here until its task has run.
     ready: RefCell<Vec<Rc<Backend<T>>>>,
     turn: Cell<usize>,
     /// Keys of the calls that wait for a session, by ticket: in order of arrival.
@@ -85,6 +86,19 @@ enum ConnectProblem<R> {
     /// The name has no address.
     NoAddress(String),
     Session(R, Cause),
+}
+
+impl<R: Route> ConnectProblem<R> {
+    fn error(&self) -> ConnectFailed {
+        match self {
+            Self::Session(peer, cause) => ConnectFailed::new(peer.to_string(), (*cause).into()),
+            Self::Resolve(name, error) => {
+                let error = io::Error::new(error.kind(), error.to_string());
+                ConnectFailed::new(name.clone(), ConnectFailure::Resolve(error))
+            }
+            Self::NoAddress(name) => ConnectFailed::new(name.clone(), ConnectFailure::NoAddress),
+        }
+    }
 }
 
 impl<T: Transport> Balancer<T> {
@@ -175,7 +189,8 @@ impl<T: Transport> Balancer<T> {
         session.ok_or_else(|| self.no_session())
     }
 
-    /// Why no session can be picked now. The first call also starts the resolver's task.
+    /// Why no session can be picked now. The first call of this function also starts the resolver's
+    /// task.
     #[cold]
     fn no_session(&self) -> NoSession {
         if self.endpoint.is_closed() {
@@ -186,8 +201,8 @@ impl<T: Transport> Balancer<T> {
         {
             start(&me);
         }
-        // A backend that still counts as open has just lost its sessions; its tasks have not run
-        // yet.
+        // A backend may serve soon in three cases: it tries to open a session, its server has not
+        // reported its health yet, or its sessions have just closed and its tasks have not run yet.
         let backends = self.backends.borrow();
         let soon = self.unresolved.get() || backends.iter().any(|b| b.may_serve());
         if soon { NoSession::Pending } else { NoSession::Down(self.no_server()) }
@@ -210,7 +225,8 @@ impl<T: Transport> Balancer<T> {
         self.line.borrow().values().copied().collect()
     }
 
-    /// Handles the opening of a session of `backend`, or that it serves: queued calls start.
+    /// Called when a session of `backend` has opened, or when its server has reported that it
+    /// serves: queued calls start.
     pub(crate) fn opened(&self, backend: &Rc<Backend<T>>) {
         if !backend.is_ready() {
             return;
@@ -246,15 +262,17 @@ impl<T: Transport> Balancer<T> {
         self.failed(backend, cause);
     }
 
-    /// Handles that `backend` has reported that it does not serve: it gets no calls.
+    /// Called when the server of `backend` has reported that it does not serve, or no longer
+    /// reports its health: it gets no calls.
     pub(super) fn not_serving(&self, backend: &Rc<Backend<T>>) {
         self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
         backend.failed(Cause::NotServing);
         self.fails(ConnectProblem::Session(backend.peer(), Cause::NotServing));
     }
 
-    /// Handles the failure of a session of `backend` to open, or the end of one: if no server is
-    /// left that can be reached, queued calls fail. The resolver is asked again.
+    /// Called when a session of `backend` could not be opened or has ended. If no server is left
+    /// that can be reached, queued calls fail, except those that wait for a server. The resolver is
+    /// asked again.
     pub(crate) fn failed(&self, backend: &Backend<T>, cause: Cause) {
         backend.failed(cause);
         self.fails(ConnectProblem::Session(backend.peer(), cause));
@@ -312,6 +330,7 @@ impl<T: Transport> Balancer<T> {
     /// Handles an error or an empty answer: the known servers stay, and the resolver is asked
     /// again.
     fn unanswered(&self, failure: ConnectProblem<T::Route>) {
+        log::unresolved(self.endpoint.scheduler().now(), &failure.error());
         if self.backends.borrow().is_empty() {
             self.fails(failure);
         }
@@ -357,16 +376,7 @@ impl<T: Transport> Balancer<T> {
 
     fn connect_failed(&self) -> ConnectFailed {
         match &*self.failure.borrow() {
-            Some(ConnectProblem::Session(peer, cause)) => {
-                ConnectFailed::new(peer.to_string(), (*cause).into())
-            }
-            Some(ConnectProblem::Resolve(name, error)) => {
-                let error = io::Error::new(error.kind(), error.to_string());
-                ConnectFailed::new(name.clone(), ConnectFailure::Resolve(error))
-            }
-            Some(ConnectProblem::NoAddress(name)) => {
-                ConnectFailed::new(name.clone(), ConnectFailure::NoAddress)
-            }
+            Some(problem) => problem.error(),
             None => ConnectFailed::new(String::new(), ConnectFailure::NoAddress),
         }
     }

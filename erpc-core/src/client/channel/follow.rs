@@ -39,8 +39,8 @@ async fn resolve_again<T: Transport>(
             let found = resolver.resolve().await;
             (found, resolver.good_for())
         });
-        // A panic counts as a failed query. The resolver has to keep itself consistent, like a
-        // handler.
+        // A panic counts as a failed query, and the resolver is asked again later. So it must
+        // remain consistent after a panic, like a handler.
         let (found, good_for) = answer.await.unwrap_or_else(|_panic| (Err(panicked()), None));
         if mutant!(StaleClearedLate) {
             stale.clear();

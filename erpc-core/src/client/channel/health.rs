@@ -75,7 +75,7 @@ impl<T: Transport> HealthWatch<T> {
             };
             drop(reports);
             match ended {
-                // The server may have restarted: its report is out of date.
+                // The server may have restarted, so its last report may be out of date.
                 Err(count) => {
                     seen = count;
                     self.set(Health::Unknown);
@@ -141,6 +141,7 @@ impl<T: Transport> HealthWatch<T> {
 enum Watched {
     /// The server does not report its health.
     Unsupported,
-    /// The server shuts down, or cannot be reached.
+    /// The stream of reports has ended, although the server may report its health: for example, the
+    /// server shuts down or cannot be reached.
     Lost,
 }

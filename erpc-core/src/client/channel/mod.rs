@@ -7,9 +7,10 @@
 //!                                                        HealthWatch  whether it serves   health.rs
 //! ```
 //!
-//! A task of the endpoint keeps each session of a backend: it opens the session, waits for its end,
-//! and opens it again. It pauses first if the session did not open, or was open only for a short
-//! time. Another task asks the resolver. All these tasks end with the channel.
+//! For each session of a backend, a task of the endpoint opens the session, waits for its end, and
+//! opens it again. If the session did not open, or was open only for a short time, the task pauses
+//! before it opens the session again. Another task asks the resolver. All these tasks end with the
+//! channel.
 
 mod backend;
 mod balance;
@@ -49,10 +50,10 @@ use crate::transport::udp::UdpTransport;
 /// A client of a service on one server or several. It reconnects to servers that come back.
 /// Generated clients call over a channel.
 ///
-/// Cheap to clone; clones share their sessions. A channel belongs to the thread of its endpoint, and
-/// other threads reach it through a [`Handle`](crate::endpoint::Handle). It does not keep the
-/// endpoint alive. Dropping the last clone disconnects its sessions once the calls already made
-/// have ended. A [`Session`] converts to a channel by `From`; that channel does not reconnect.
+/// Cheap to clone; clones share their sessions. A channel belongs to the thread of its endpoint,
+/// and other threads reach it through a [`Handle`](crate::endpoint::Handle). A channel does not
+/// keep the endpoint alive. Dropping the last clone disconnects its sessions once the calls already
+/// made have ended. A [`Session`] converts to a channel by `From`; that channel does not reconnect.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -36,9 +36,9 @@ use crate::transport::udp::{UdpRoute, UdpTransport};
 /// Calls to a service, for all threads and every runtime: `Clone`, `Send` and `Sync`.
 ///
 /// Endpoints on threads of their own make the calls ([`ClientThreads`]). A call costs about a
-/// microsecond more than one on a [`Channel`], which belongs to one thread, and its response arrives
-/// after a wake-up between threads. Requests are encoded and responses decoded on the caller's
-/// thread.
+/// microsecond more than one on a [`Channel`], which belongs to one thread, and its response
+/// arrives after a wake-up between threads. Requests are encoded and responses decoded on the
+/// caller's thread.
 ///
 /// ```no_run
 /// use erpc_core::client::SharedChannel;
@@ -87,8 +87,8 @@ impl<T: Transport> Drop for Lanes<T> {
 
 impl SharedChannel {
     /// Connects to `server`, a name or an address with a port: `"10.0.0.7:31850"`,
-    /// `"kv.example:31850"`, a `SocketAddr`. If the name has several addresses, each is a server and
-    /// gets a share of the calls. The name is resolved again when a session ends.
+    /// `"kv.example:31850"`, a `SocketAddr`. If the name has several addresses, each is a server
+    /// and gets a share of the calls. The name is resolved again when a session ends.
     ///
     /// # Errors
     /// [`ConnectFailed`] if the name cannot be resolved or no server answers.
@@ -101,9 +101,10 @@ impl SharedChannel {
         Ok(channel)
     }
 
-    /// Builds a channel to the servers that `resolver` returns: a `Vec` of routes, a [`Lookup`] of a
-    /// name, or a custom resolver. Each thread that is used asks its own clone of the resolver.
-    /// Nothing is resolved or connected before the first call or [`SharedChannel::ready`].
+    /// Builds a channel to the servers that `resolver` returns: a `Vec` of routes, a [`Lookup`] of
+    /// a name, or a custom resolver. Each client thread that makes calls of the channel asks its
+    /// own clone of the resolver. Nothing is resolved or connected before the first call or
+    /// [`SharedChannel::ready`].
     pub fn to(
         resolver: impl Resolver<UdpRoute> + Clone + Send + Sync,
     ) -> SharedChannelBuilder<UdpTransport> {
@@ -112,8 +113,8 @@ impl SharedChannel {
 }
 
 impl<T: Transport> SharedChannel<T> {
-    /// Like [`SharedChannel::to`], for an endpoint of the user, whose thread must run the endpoint's
-    /// loop. For other transports, such as the one in memory for tests.
+    /// Like [`SharedChannel::to`], for an endpoint of the user, whose thread must run the
+    /// endpoint's loop. For other transports, such as the one in memory for tests.
     pub fn on(
         endpoint: &Handle<T>,
         resolver: impl Resolver<T::Route> + Clone + Send + Sync,
@@ -233,7 +234,8 @@ impl<T: Transport> SharedChannel<T> {
         })));
     }
 
-    /// Waits until a server is connected. Starts to connect if the channel has not been used before.
+    /// Waits until a server is connected. Starts to connect if the channel has not been used
+    /// before.
     ///
     /// # Errors
     /// [`ConnectFailed`] if all servers were tried and none could be reached. The channel keeps
@@ -247,14 +249,14 @@ impl<T: Transport> SharedChannel<T> {
         ready.await.unwrap_or(Err(gone))
     }
 
-    /// The channel's current servers, as the thread sees them that makes the calls of this thread.
-    /// Empty if the endpoint is gone.
+    /// The channel's current servers, as the endpoint that makes the calls of this thread sees
+    /// them. Empty if that endpoint is gone.
     pub async fn backends(&self) -> Vec<BackendStats<T::Route>> {
         let backends = self.at_endpoint(|channel| std::future::ready(channel.backends()));
         backends.await.unwrap_or_default()
     }
 
-    /// The counters of this channel, of the thread that makes the calls of this thread.
+    /// The counters of this channel at the endpoint that makes the calls of this thread.
     pub async fn stats(&self) -> ChannelStats {
         let stats = self.at_endpoint(|channel| std::future::ready(channel.stats()));
         stats.await.unwrap_or_default()

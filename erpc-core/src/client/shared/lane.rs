@@ -25,8 +25,8 @@ use crate::transport::Transport;
 /// a second, so a full lane means that the thread is stuck or far too slow.
 const LANE_LIMIT: usize = 65_536;
 
-/// The queue from the clones of a shared channel to one endpoint's thread, and the name of the
-/// channel there.
+/// The queue from the clones of a shared channel to one endpoint's thread. The endpoint finds its
+/// own channel by the lane's `id`.
 pub(super) struct Lane<T: Transport> {
     /// Distinguishes the lanes of a process.
     id: u64,
@@ -139,7 +139,7 @@ impl<T: Transport> Lane<T> {
         posts.into_iter().for_each(|post| post.refuse(CallError::NotExecuted(Cause::Shutdown)));
     }
 
-    /// Drops the endpoint's own channel, after the posts that are queued.
+    /// Drops the endpoint's own channel, once the endpoint has handled the posts that are queued.
     pub(super) fn end(self: &Arc<Self>) {
         if !self.queue().used {
             return;

@@ -6,8 +6,8 @@
 //!   SharedOutgoing  -> OutPipe  -> OutPump  -> ClientStream
 //! ```
 //!
-//! Both pipes are bounded: the stream itself holds back batches until earlier ones were read, and a
-//! writer waits while [`BATCH`] bytes are unsent.
+//! Both pipes are bounded: the pump takes no batch from the stream while the reader has
+//! [`MAX_UNREAD`] of them, and a writer waits while [`BATCH`] bytes are unsent.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -24,6 +24,10 @@ use crate::service::{Metadata, Sink, Source};
 use crate::stream::{BATCH, Batch};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::Transport;
+
+/// The most batches in an [`InPipe`] and in its reader's hands. With two, the next batch is there
+/// when the reader has read one.
+const MAX_UNREAD: usize = 2;
 
 /// The error of a stream whose endpoint has ended.
 const SHUT_DOWN: CallError = CallError::MaybeExecuted(Cause::Shutdown);
@@ -48,6 +52,8 @@ pub(super) struct InPipe {
 #[derive(Default)]
 struct InState {
     batches: VecDeque<Batch>,
+    /// Number of batches that the reader has not given back, those in `batches` included.
+    unread: usize,
     /// The memory of batches that were read.
     returned: Vec<MsgBuf>,
     /// Metadata of the server's first item.
@@ -82,6 +88,7 @@ impl InPipe {
     /// Gives back the memory of a batch that was read, so that the stream gets further batches.
     pub(super) fn give_back(&self, memory: MsgBuf) {
         let mut state = lock(&self.state);
+        state.unread -= 1;
         state.returned.push(memory);
         let pump = state.pump.take();
         drop(state);
@@ -105,6 +112,7 @@ impl InPipe {
 
     fn push(&self, batch: Batch) {
         let mut state = lock(&self.state);
+        state.unread += 1;
         state.batches.push_back(batch);
         let reader = state.reader.take();
         drop(state);
@@ -122,15 +130,16 @@ impl InPipe {
         wake(reader);
     }
 
-    /// Takes the memory that the reader gave back. `None` if the reader was dropped. Stores the
-    /// waker of `cx` for the next change.
-    fn take_returned(&self, cx: &Context<'_>) -> Option<Vec<MsgBuf>> {
+    /// Takes the memory that the reader gave back. Also returns whether the pipe has room for a
+    /// batch. `None` if the reader was dropped. Otherwise, stores the waker of `cx`, which the
+    /// reader wakes when it gives back more or is dropped.
+    fn take_returned(&self, cx: &Context<'_>) -> Option<(Vec<MsgBuf>, bool)> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
         if state.dropped {
             return None;
         }
-        let returned = std::mem::take(&mut state.returned);
+        let returned = (std::mem::take(&mut state.returned), state.unread < MAX_UNREAD);
         let before = state.pump.replace(waker);
         drop(state);
         drop(before);
@@ -142,7 +151,7 @@ impl InPipe {
 /// gets an error.
 pub(super) struct InPump {
     pipe: Arc<InPipe>,
-    /// The error of a reader whose pump is dropped.
+    /// The error that the reader gets if the pump is dropped before the stream has ended.
     otherwise: CallError,
 }
 
@@ -162,11 +171,14 @@ impl InPump {
         let mut known = false;
         poll_fn(|cx| {
             loop {
-                let Some(returned) = self.pipe.take_returned(cx) else {
+                let Some((returned, has_room)) = self.pipe.take_returned(cx) else {
                     source.drop_reader();
                     return Poll::Ready(());
                 };
                 returned.into_iter().for_each(|memory| source.batch_read(memory));
+                if !has_room {
+                    return Poll::Pending;
+                }
                 let batch = std::task::ready!(source.poll_batch(cx));
                 if !std::mem::replace(&mut known, true) {
                     lock(&self.pipe.state).metadata = source.metadata();
@@ -213,7 +225,7 @@ struct OutState {
 }
 
 impl OutPipe {
-    /// Puts an encoded item, once there is room. Takes `item` when it is put.
+    /// Puts an encoded item into the pipe, once there is room. Then `item` is `None`.
     pub(super) fn poll_put(
         &self,
         cx: &Context<'_>,
@@ -254,7 +266,8 @@ impl OutPipe {
         wake(pump);
     }
 
-    /// Takes all items. `None` after the last one. Stores the waker of `cx` if there is none now.
+    /// Takes all items. `None` after the last one. If the pipe has no item now, stores the waker of
+    /// `cx`.
     fn poll_items(&self, cx: &Context<'_>) -> Poll<Option<VecDeque<Vec<u8>>>> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
@@ -297,7 +310,7 @@ impl OutPipe {
 /// gets an error.
 pub(super) struct OutPump {
     pipe: Arc<OutPipe>,
-    /// The error of a writer whose pump is dropped.
+    /// The error that the writer gets if the pump is dropped before the stream has ended.
     otherwise: CallError,
 }
 
@@ -306,7 +319,8 @@ impl OutPump {
         Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
     }
 
-    /// Moves items from the pipe to `stream` until the writer is gone or the stream accepts no more.
+    /// Moves items from the pipe to `stream` until the writer is gone or the stream accepts no
+    /// more.
     pub(super) async fn run<T: Transport>(mut self, stream: Rc<ClientStream<T>>) {
         self.otherwise = SHUT_DOWN;
         while let Some(items) = poll_fn(|cx| self.pipe.poll_items(cx)).await {
@@ -321,7 +335,8 @@ impl OutPump {
                         RejectReason::TooLarge { .. } | RejectReason::NoMemory(_),
                     ) = error
                     {
-                        // The writer has put the item long ago, so the error ends the whole stream.
+                        // The writer's `send` of this item has returned already, so the error can
+                        // only end the whole stream.
                         stream.end(error.clone());
                     }
                     return self.pipe.end(error);

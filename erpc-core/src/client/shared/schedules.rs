@@ -38,7 +38,8 @@ fn a_dropped_future_is_cancelled_or_its_outcome_is_dropped() {
         let call = Arc::new(PostedCall::new());
         let caller = PostedCaller::new(&call);
         let endpoint = thread::spawn(move || drop(caller));
-        // True if the endpoint had not ended the call. The endpoint then ends it in vain.
+        // Returns true if the endpoint has not ended the call yet. In that case, the outcome that
+        // the endpoint gives later is dropped.
         call.abandon();
         endpoint.join().expect("no panic");
         assert!(call.is_over());

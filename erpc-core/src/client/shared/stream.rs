@@ -15,8 +15,8 @@ use crate::service::{BatchItems, Codec, Metadata};
 /// The server's messages, in order, for any thread and any runtime. Also a
 /// [`Stream`](futures_core::Stream).
 ///
-/// The reader sets the pace: the server pauses when a few batches of 32 KiB, or of one larger
-/// message, are unread. Dropping a `SharedIncoming` before its end ends the stream and drops the
+/// The reader sets the pace: the server pauses when a few batches are unread. A batch has 32 KiB,
+/// or one larger message. Dropping a `SharedIncoming` before its end ends the stream and drops the
 /// handler.
 #[must_use = "dropping it ends the stream"]
 pub struct SharedIncoming<M> {
@@ -119,10 +119,10 @@ impl<M> SharedOutgoing<M> {
     /// Sends a message. Encodes it now, and waits while 32 KiB of earlier messages are unsent.
     ///
     /// # Errors
-    /// [`RejectReason::StreamEnded`] if the server accepts no more messages, otherwise the error
-    /// that ended the stream: also that of an earlier message that the server's limit does not
-    /// allow. [`RejectReason::TooLarge`] if this message exceeds the method's limit; the stream then
-    /// goes on.
+    /// - [`RejectReason::StreamEnded`] if the server accepts no more messages.
+    /// - [`RejectReason::TooLarge`] if this message exceeds the method's limit; the stream goes on.
+    /// - Otherwise the error that ended the stream, for example because an earlier message exceeded
+    ///   the server's limit.
     pub async fn send(&self, message: impl Borrow<M>) -> Result<(), CallError> {
         let message = message.borrow();
         let (size, limit) = ((self.encoded_len)(message), self.limit as usize);
@@ -133,7 +133,8 @@ impl<M> SharedOutgoing<M> {
         poll_fn(|cx| self.pipe.poll_put(cx, &mut item)).await
     }
 
-    /// Whether an earlier [`SharedOutgoing::send`] found that no more messages are accepted.
+    /// Whether no more messages are accepted. Becomes true when the endpoint could not pass on an
+    /// earlier message, or has ended.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.pipe.is_closed()

@@ -78,7 +78,7 @@ impl ClientThreads {
 }
 
 impl Drop for Threads {
-    /// The threads are not awaited: this may run on one of them.
+    /// Does not wait for the end of the threads, because this function can run on one of them.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.endpoints.iter().for_each(Handle::wake);
@@ -103,9 +103,9 @@ pub struct ClientThreadsBuilder {
 }
 
 impl ClientThreadsBuilder {
-    /// Number of threads; at least 1, default 1. A channel opens its sessions on each thread that
-    /// is used, and each calling thread uses one of them. One thread makes about a million small
-    /// calls per second.
+    /// Number of threads; at least 1, default 1. All calls of one calling thread are made by the
+    /// same one of these threads. A channel opens its sessions on each thread that makes calls of
+    /// it. One thread makes about a million small calls per second.
     pub const fn threads(mut self, threads: usize) -> Self {
         self.threads = if threads == 0 { 1 } else { threads };
         self
@@ -147,7 +147,7 @@ impl ClientThreadsBuilder {
             let stop = Arc::clone(&threads.stop);
             let (ready, started) = sync_channel(1);
             let builder = Builder::new().name(format!("erpc-client-{index}"));
-            // The thread is detached: it ends by `stop`.
+            // The thread is detached: it ends when `stop` is set.
             drop(
                 builder
                     .spawn(move || setup.run(index, &stop, &ready))

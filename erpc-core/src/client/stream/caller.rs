@@ -51,12 +51,14 @@ pub(super) trait StreamHome<T: Transport> {
     fn search(&self, stream: &Rc<ClientStream<T>>) -> bool;
 }
 
-/// Most servers that a stream tries. Each has refused it, or could not be reached.
+/// Most times that a stream moves to another server, because its server has refused the stream or
+/// could not be reached.
 const MOST_MOVES: u32 = 8;
 
 struct ClientStreamState<T: Transport> {
     machine: StreamClient,
-    /// `None` before the stream has a session, and once it is over.
+    /// `None` before the stream has a session, while it looks for another server, and once it is
+    /// over.
     lease: Option<StreamLease<T>>,
     /// Whether the machine knows the server's limit for requests.
     knows_limit: bool,
@@ -254,7 +256,8 @@ impl<T: Transport> ClientStream<T> {
         self.endpoint.calls().streams().call(cx, session, stream, ask, call)
     }
 
-    /// A call ended before anything of it was sent. It is kept for another server, or fails.
+    /// Handles a call that ended before anything of it was sent: keeps its request for another
+    /// server, or fails it.
     fn unsent(&self, ask: StreamOp, error: CallError, request: MsgBuf) {
         let kept = match is_repeatable(&error) {
             true => self.keep(ask, request),
@@ -285,7 +288,7 @@ impl<T: Transport> ClientStream<T> {
         self.mark();
     }
 
-    /// Ends the stream only if it has never had a session.
+    /// Ends the stream if it has no session now.
     pub(super) fn end_unbound(&self, error: CallError) {
         if self.state.borrow().lease.is_none() {
             self.end(error);
@@ -293,7 +296,8 @@ impl<T: Transport> ClientStream<T> {
     }
 
     /// Ends the stream if its deadline has passed, and wakes the tasks that can continue. Returns
-    /// the session to the pool if the stream is over.
+    /// the session to the pool if the stream is over or has left its server. If it has left its
+    /// server, looks for another one.
     fn settle(&self) {
         let mut state = self.state.borrow_mut();
         // A call in flight ends at the deadline by itself, and its error says whether anything was
@@ -323,7 +327,7 @@ impl<T: Transport> ClientStream<T> {
         }
         woken.wake(self.endpoint.scheduler().executor());
         if let Some(lease) = over {
-            // The session that a stream has left may have no server.
+            // If the stream has left its server, the session is closed: the server may be gone.
             lease.give_back(spoilt || leaves);
         }
         if leaves {
@@ -370,7 +374,7 @@ impl<T: Transport> Flush<T> for ClientStream<T> {
             if let Some(id) = state.may_learn() {
                 state.learn(cx.session_stats(id));
             }
-            // Without a session, the stream is not bound yet or is already over.
+            // A stream without a session is not bound yet, looks for another server, or is over.
             let Some(id) = state.lease.as_ref().map(|lease| lease.link().usable()) else { break };
             let call = state.machine.poll_call(&mut self.endpoint.pool());
             match call {

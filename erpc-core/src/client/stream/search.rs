@@ -11,8 +11,8 @@ use crate::protocol::{CallError, Cause};
 use crate::time::Instant;
 use crate::transport::Transport;
 
-/// How often the search for a stream's server tries again, and checks whether the stream was
-/// dropped.
+/// Interval at which the search for a stream's server tries again, and checks whether the stream
+/// was dropped.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 /// The channel of a stream, which may have other servers.

@@ -55,7 +55,8 @@ impl StreamStart {
     }
 }
 
-/// Sends the request of a stream of the server's messages.
+/// Sends the request of a call that the server answers with a stream of messages. Returns the
+/// reader of these messages.
 pub(super) fn server_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
     stream: Rc<ClientStream<T>>,
     method: &Method<Req, Resp, C, D>,

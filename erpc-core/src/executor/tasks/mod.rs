@@ -184,7 +184,8 @@ impl Drop for EnteredExecutor {
     fn drop(&mut self) {
         let before = self.0.take();
         let left = RUNNING.try_with(|running| running.0.replace(before));
-        // This may be the executor's last reference; it is dropped after the borrow.
+        // `left` may be the executor's last reference, so it is dropped when `RUNNING` is no longer
+        // borrowed.
         drop(left);
     }
 }
@@ -267,7 +268,7 @@ impl Executor {
         self.slots.borrow().all.iter().filter(|slot| slot.kind == SlotKind::Task).count()
     }
 
-    /// Moves the tasks woken by other wakers to the ready queue.
+    /// Moves the tasks that wakers outside of the loop have woken to the ready queue.
     pub(crate) fn take_remote(&self) {
         let mut woken = self.spare.take();
         self.home.remote.woken.swap(&mut woken);

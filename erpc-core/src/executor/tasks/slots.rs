@@ -27,8 +27,9 @@ pub(super) struct TaskSlot {
     next: u32,
     /// Whether the task is in the ready queue. For a root: whether it is woken.
     pub(super) queued: bool,
-    /// Whether a loop nested in the task's own poll found the task ready. Its body was taken out,
-    /// so it is queued again after the poll.
+    /// Whether an event loop that runs inside the task's own poll found the task ready. That loop
+    /// could not poll the task, because the body was taken out. So the task is queued again after
+    /// its poll.
     pub(super) missed: bool,
     /// Whether to end the task when its poll returns.
     pub(super) aborted: bool,
@@ -84,8 +85,8 @@ impl TaskSlots {
         id
     }
 
-    /// Ends a task and returns its future. If the task is being polled, marks it to end with the
-    /// poll.
+    /// Ends a task and returns its future. If the task is being polled, only marks it: it ends
+    /// when the poll returns.
     pub(super) fn abort(&mut self, task: TaskId) -> Option<LocalFuture> {
         let slot = self.all.get_mut(task.slot as usize)?;
         if slot.kind != SlotKind::Task || slot.generation != task.generation {
@@ -157,8 +158,8 @@ impl TaskSlots {
         slot.kind = SlotKind::Free;
         slot.generation = slot.generation.wrapping_add(1);
         (slot.missed, slot.aborted) = (false, false);
-        // While the slot is queued, the ready queue uses the slot's link `next`; `pop` frees the
-        // slot then.
+        // While the slot is in the ready queue, that queue uses the slot's link `next`. Then `pop`
+        // adds the slot to the free list when it takes the slot out of the queue.
         if !in_list {
             slot.queued = false;
             self.link_free(id);

@@ -214,8 +214,8 @@ impl Call {
         self.extended.is_some()
     }
 
-    /// The request, to send one of its packets. Before each copy of packet 0, the remaining time
-    /// until the deadline is written into the extension.
+    /// The request, of which the caller sends this packet. Before each copy of packet 0, the
+    /// remaining time until the deadline is written into the extension.
     #[inline]
     pub(super) fn request_for(&mut self, packet: u32, now: Instant) -> &mut MsgBuf {
         let stale = mutant!(StampedOnce) && self.ever_sent > 0;
@@ -459,7 +459,7 @@ impl Call {
 
     // The end.
 
-    /// Whether the send queue still refers to the request. Callers reclaim sent packets first.
+    /// Whether the transmit queue still refers to the request. Callers reclaim sent packets first.
     #[inline]
     pub(super) fn is_queued(&self) -> bool {
         !self.request.is_unique()
@@ -475,7 +475,7 @@ impl Call {
         }
     }
 
-    /// Ends a call that has released its reservations, with an outcome.
+    /// Ends a call that has released its reservations. Returns what belongs to its caller.
     #[inline]
     pub(super) fn finish(mut self, pool: &mut Pool) -> Finished {
         if let Some(response) = self.response.take() {
@@ -484,7 +484,7 @@ impl Call {
         Finished { token: self.token, request: self.request }
     }
 
-    /// Ends a call that has released its reservations, without an answer.
+    /// Ends a call that has released its reservations and has no answer. A notice reports `error`.
     pub(super) fn fail(self, endpoint: &mut EndpointState, error: CallError) {
         endpoint.stats.failures += 1;
         let Finished { token, request } = self.finish(&mut endpoint.pool);

@@ -56,8 +56,8 @@ impl Intake {
         self.0 |= Self::SERVER_DRAINS;
     }
 
-    /// The server may have dropped the session: calls wait in the queue until it has answered a
-    /// ping.
+    /// The server may have dropped the session: calls wait in the session's queue until the server
+    /// has answered a ping.
     pub(super) fn holds(self) -> bool {
         self.0 & Self::HOLDS != 0
     }
@@ -82,7 +82,8 @@ impl<R: Copy> Common<R> {
         }
     }
 
-    /// This endpoint's id of the session. The server puts it into the packets that it sends.
+    /// This endpoint's id of the session. The server puts this id into the packets that it sends
+    /// to this session.
     pub(super) fn local_id(&self, endpoint: &EndpointState) -> ConnectionId {
         ConnectionId::new(endpoint.local.steer, false, self.id.index.get(), self.id.generation)
     }

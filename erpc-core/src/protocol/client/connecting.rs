@@ -48,7 +48,7 @@ pub(super) struct Connecting<R> {
     /// that the server names.
     asked: R,
     repeat: Repeat,
-    /// What all `Open`s so far have offered; `None` before the first one.
+    /// The sizes that the `Open`s of this handshake have offered; `None` before the first `Open`.
     offered: Option<Offered>,
     /// When `Open` was sent, if it was sent only once: then its answer gives the round trip.
     open_sent_at: Option<Instant>,
@@ -77,25 +77,26 @@ enum Step {
     Opening { cookie: Cookie, steer: u8, max_datagram: u32, proof: u32 },
 }
 
-/// A report that a handshake message was not delivered. It may be forged, or true for a moment only.
-/// So the client sends the message again immediately, and believes the report if that copy is not
-/// delivered either, and not answered.
+/// A report that a handshake message was not delivered. It may be forged, or true for a moment
+/// only. So the client sends the message again immediately, and believes the report if that copy is
+/// not delivered either, and not answered.
 #[derive(Clone, Copy, Debug)]
 struct Reported {
     at: Instant,
     error: NetworkError,
     /// The nonce of the last copy that was sent before the report.
     nonce: u32,
-    /// When the handshake fails, if a later copy was not delivered either.
+    /// When the handshake fails if no answer comes. `None` until a report says that a later copy
+    /// was not delivered either.
     ends_at: Option<Instant>,
 }
 
-/// What the server may have noted from any `Open` so far. In bytes.
+/// The sizes, in bytes, that the server may have taken from any `Open` that was sent until now.
 #[derive(Clone, Copy, Debug)]
 struct Offered {
     /// Same in every `Open`.
     eager: u32,
-    /// The largest value so far.
+    /// The largest value in these `Open`s.
     max_datagram: u32,
 }
 
@@ -159,8 +160,8 @@ impl<R: Route> Connecting<R> {
         let repeats = self.repeat.count();
         if matches!(self.step, Step::Opening { .. }) && repeats.is_multiple_of(OPENS_PER_COOKIE) {
             self.step = Step::Hello;
-            // `Hello` goes to the original address again. An answer to any `Hello` so far counts,
-            // even from another address.
+            // `Hello` goes to the original address again. An answer to any earlier `Hello` counts,
+            // too, even if it comes from another address.
             self.common.route = self.asked;
         }
         self.open_sent_at = None;
@@ -190,7 +191,8 @@ impl<R: Route> Connecting<R> {
             return Some(Followup::Unreachable(error, turn.now));
         }
         match &mut self.reported {
-            // After many copies, all further ones have the same nonce.
+            // After many copies the nonce does not count any further. Then each report counts as
+            // one about a later copy.
             Some(first) if nonce > first.nonce || self.repeat.is_counted_out() => {
                 let at = *first.ends_at.get_or_insert(turn.now.plus_nanos(PAUSE));
                 self.common.timer.arm(&mut turn.endpoint.timers, at);
@@ -206,8 +208,8 @@ impl<R: Route> Connecting<R> {
         Some(Followup::None)
     }
 
-    /// Whether the client has sent `Hello` to `route` at `since` or before, and nothing has come from
-    /// there.
+    /// Whether the client has sent `Hello` to `route` at `since` or before, and nothing has come
+    /// from there.
     pub(super) fn is_unanswered_since(&self, route: &R, since: Instant) -> bool {
         let is_first = matches!(self.step, Step::Hello) && self.offered.is_none();
         is_first && self.common.route == *route && self.repeat.since() <= since
@@ -240,8 +242,8 @@ impl<R: Route> Connecting<R> {
             return Followup::End(Cause::Connect(ConnectError::Parameters));
         }
         let proof = max_datagram.min(proof);
-        // A local path carries the size of its interfaces, and every path carries the smallest
-        // size. These need no proof.
+        // A local path carries the datagrams that its interfaces allow, and every path carries the
+        // smallest datagrams. These sizes need no proof.
         let is_known = self.is_local || max_datagram as usize == MIN_DATAGRAM;
         let proof = if is_known { 0 } else { turn.endpoint.proof(turn.now, proof) };
         self.step = Step::Opening { cookie, steer, max_datagram, proof };
@@ -269,9 +271,9 @@ impl<R: Route> Connecting<R> {
     ) -> Result<Followup, DropReason> {
         if self.common.route != *route {
             // A server with several addresses answers a `Hello` from the address that its kernel
-            // prefers. The session continues with that address, which `Open` then proves. This is
-            // no weaker: the sender of an answer knows the session's 32 random bits, and could have
-            // forged its address as well.
+            // prefers. The session continues with that address, which `Open` then proves. This
+            // does not help an attacker: whoever sends a valid answer knows the session's 32
+            // random bits, and could have forged the expected address as well.
             let answers_hello = matches!(self.step, Step::Hello)
                 && matches!(message, Control::Challenge { .. } | Control::Refused { .. })
                 && route.port() != 0
@@ -291,7 +293,8 @@ impl<R: Route> Connecting<R> {
                 Ok(Followup::Route)
             }
             (Control::Opened { server, parameters }, Step::Opening { steer, proof, .. }) => {
-                // Without room for a proof, the path is assumed to carry what its interfaces allow.
+                // If there was no room for a proof of this size, the path is assumed to carry what
+                // its interfaces allow.
                 let is_unproven = proof < parameters.max_datagram;
                 let is_proven = self.is_local
                     || is_unproven

@@ -204,8 +204,8 @@ mod tests {
         );
     }
 
-    /// A rate of zero would mean no limit, and a session without a limit takes the fast path, which
-    /// does not look for pauses.
+    /// If `pace` returned 0, the session would have no rate limit. It would take the fast path,
+    /// which does not look for pauses.
     #[test]
     fn a_session_whose_handshake_gave_no_sample_is_paced_once_its_credits_grow() {
         let mut limit = CreditLimit::new(1, 1_000, None, None);

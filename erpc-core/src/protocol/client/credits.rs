@@ -98,10 +98,11 @@ impl Credits {
         self.starved.remove(slot);
     }
 
-    /// Takes the next call to get credits off the list; `None` if there is no credit or no call
-    /// waits. The calls are served round robin, and each gets the credits for a whole burst. Short
-    /// calls (`is_short`) need only few packets. So up to eight short calls go before the call that
-    /// is next, and need not wait for the bursts of all other calls.
+    /// Takes a call off the list of starved calls: the one that gets the next credits. `None` if
+    /// there is no credit or no call waits. The calls are served round robin, and each gets the
+    /// credits for a whole burst. Short calls (`is_short`) need only few packets. So up to eight of
+    /// them go before the call whose turn it is, and need not wait for the bursts of all other
+    /// calls.
     pub(super) fn next(&mut self, is_short: impl Fn(SlotIndex) -> bool) -> Option<SlotIndex> {
         if self.starved.is_empty() || self.available() == 0 {
             return None;

@@ -7,7 +7,7 @@ use crate::wire::PacketLayout;
 /// ones.
 #[derive(Debug)]
 pub(super) struct Cut {
-    /// Message bytes in a packet, and in the first packet of a response.
+    /// Message bytes in a full packet. `eager`: the same for the first packet of a response.
     pub(super) payload: u32,
     pub(super) eager: u32,
     /// Layout of an empty request, to be adapted to a size.
@@ -16,8 +16,8 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Cuts messages into datagrams of `datagram` bytes. A response starts with at most `eager`
-    /// bytes. `charges` are the session's, for datagrams of any size.
+    /// Cuts messages into datagrams of `datagram` bytes. The first packet of a response carries at
+    /// most `eager` bytes. `charges` are the session's charges, for a cut of any size.
     pub(super) fn new(datagram: u32, eager: u32, charges: &Charges) -> Self {
         let payload = datagram - charges.overhead() as u32;
         let eager = eager.min(payload);
@@ -29,8 +29,8 @@ impl Cut {
         }
     }
 
-    /// The same session's messages in datagrams of another size, where responses start with at most
-    /// `eager` bytes.
+    /// A cut of the same session with datagrams of another size. The first packet of a response
+    /// carries at most `eager` bytes.
     pub(super) fn for_datagram(&self, datagram: u32, eager: u32) -> Self {
         Self::new(datagram, eager, &self.charges)
     }

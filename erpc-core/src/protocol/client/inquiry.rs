@@ -18,15 +18,16 @@
 //! ```
 //!
 //! So even an attacker who sees the pings, and forges reports of them, ends no session: the server
-//! answers them. The last case is there because hosts send few ICMP messages per second, so the
-//! pings of a dead server may not be reported. Errors that may pass are all except
-//! [`NetworkError::NothingListens`]: routes change, and links come back.
+//! answers them. The case of 4 unanswered pings is there because hosts limit their ICMP messages
+//! per second, so a host may report none of the pings to a dead server. Errors that may pass are
+//! all except [`NetworkError::NothingListens`]: routes change, and links come back.
 
 use crate::time::Instant;
 use crate::transport::NetworkError;
 
-/// Least time for the answer to a ping or a handshake message that was not delivered, says a report,
-/// in ns. For a ping, the timeout of a call if that is longer.
+/// How long, in ns, the client waits for an answer to a ping or handshake message although a report
+/// says that the packet was not delivered. For a ping, it waits for the timeout of a call if that
+/// is longer.
 pub(super) const PAUSE: u64 = 12_000_000;
 
 /// The session ends after this number of unanswered pings if the server's host has refused a
@@ -37,7 +38,8 @@ const REFUSED_PINGS: u8 = 4;
 /// result.
 const MOST_PINGS: u8 = 8;
 
-/// An error that may pass ends a session if it lasts for this time, in ns.
+/// An error that may pass ends a session only if a ping fails at least this long after the inquiry
+/// began, in ns.
 const LASTS: u64 = 25_000_000;
 
 /// A packet that was sent longer ago than this, in ns, is not recent: a report of it shows nothing.
@@ -49,8 +51,10 @@ pub(super) const RECENT: u64 = 5_000_000_000;
 pub(super) struct Inquiry {
     error: NetworkError,
     since: Instant,
+    /// Nonce of the inquiry's first ping.
+    first_ping: u32,
     pings: u8,
-    /// The last ping was not delivered either.
+    /// A ping was not delivered either.
     is_confirmed: bool,
     next_at: Instant,
 }
@@ -66,10 +70,11 @@ pub(super) enum Step {
 }
 
 impl Inquiry {
-    /// Begins with a ping, which the caller sends. `timeout` is that of the session's calls, in ns.
-    pub(super) fn new(now: Instant, error: NetworkError, timeout: u64) -> Self {
+    /// Begins an inquiry. The caller has just sent its first ping, with the nonce `first_ping`.
+    /// `timeout` is the timeout of the session's calls, in ns.
+    pub(super) fn new(now: Instant, first_ping: u32, error: NetworkError, timeout: u64) -> Self {
         let next_at = now.plus_nanos(timeout.max(PAUSE));
-        Self { error, since: now, pings: 1, is_confirmed: false, next_at }
+        Self { error, since: now, first_ping, pings: 1, is_confirmed: false, next_at }
     }
 
     pub(super) fn error(&self) -> NetworkError {
@@ -85,13 +90,17 @@ impl Inquiry {
         self.next_at
     }
 
-    /// The last ping of this inquiry was not delivered, says a report.
-    pub(super) fn ping_failed(&mut self, now: Instant, error: NetworkError) {
+    /// The unanswered ping with the nonce `ping` was not delivered, says a report. Pings that were
+    /// sent before the inquiry do not count. A report may arrive after further pings were sent.
+    pub(super) fn ping_failed(&mut self, now: Instant, ping: u32, error: NetworkError) {
+        if ping.wrapping_sub(self.first_ping) > u32::MAX / 2 {
+            return;
+        }
         self.error = error;
         self.is_confirmed = error.is_refusal() || now.nanos_since(self.since) >= LASTS;
     }
 
-    /// The next ping is due, and nothing has come from the server.
+    /// Decides what to do when the next ping is due and nothing has come from the server.
     pub(super) fn step(&mut self, now: Instant, timeout: u64) -> Step {
         if self.is_confirmed {
             return Step::End;
@@ -117,8 +126,8 @@ mod tests {
     #[test]
     fn a_refused_ping_ends_the_session_and_another_error_must_last() {
         let failed = |nanos, error| {
-            let mut inquiry = Inquiry::new(START, PASSING, 0);
-            inquiry.ping_failed(START.plus_nanos(nanos), error);
+            let mut inquiry = Inquiry::new(START, 7, PASSING, 0);
+            inquiry.ping_failed(START.plus_nanos(nanos), 7, error);
             inquiry.step(START.plus_nanos(PAUSE), 0)
         };
         assert_eq!(failed(0, NetworkError::NothingListens), Step::End);
@@ -127,9 +136,21 @@ mod tests {
     }
 
     #[test]
+    fn reports_of_pings_count_from_the_first_ping_of_the_inquiry_on() {
+        let step_after_report_of = |ping: u32| {
+            let mut inquiry = Inquiry::new(START, u32::MAX, PASSING, 0);
+            inquiry.ping_failed(START.plus_nanos(LASTS), ping, PASSING);
+            inquiry.step(START.plus_nanos(LASTS), 0)
+        };
+        assert_eq!(step_after_report_of(u32::MAX - 1), Step::Ping, "sent before the inquiry");
+        assert_eq!(step_after_report_of(u32::MAX), Step::End);
+        assert_eq!(step_after_report_of(1), Step::End, "nonces wrap around");
+    }
+
+    #[test]
     fn silence_alone_confirms_only_a_refusal() {
         for (error, end) in [(NetworkError::NothingListens, Step::End), (PASSING, Step::GiveUp)] {
-            let mut inquiry = Inquiry::new(START, error, 30_000_000);
+            let mut inquiry = Inquiry::new(START, 7, error, 30_000_000);
             let mut now = START;
             let mut pings = 1;
             loop {

@@ -41,8 +41,8 @@ impl LineId {
     }
 }
 
-/// Calls in the order in which they began to wait. A place is skipped when its turn comes if its
-/// call has ended, or has already got what it lacked.
+/// Calls in the order in which they began to wait. A place is skipped if its call has ended, or has
+/// already got what it lacked.
 #[derive(Default)]
 struct Line {
     places: VecDeque<Waiter>,
@@ -82,7 +82,8 @@ impl Line {
     }
 }
 
-/// One server endpoint: what all sessions to it have in flight there, and its silence.
+/// One server endpoint: what all sessions to it have in flight, which calls wait for its window,
+/// and what the client knows if the server is silent.
 struct Peer<R> {
     /// The server endpoint's address, and its index in its group.
     key: (R, u8),
@@ -92,8 +93,8 @@ struct Peer<R> {
     /// Listed in `ready_peers`: its waiting calls may be resumed.
     ready: bool,
     probing: Probing,
-    /// Sessions with overdue calls, to check when an answer may pass these calls or ends the wait
-    /// for a probe.
+    /// Sessions with overdue calls. They are checked when an answer may pass these calls, or when
+    /// the wait for a probe's answer ends.
     overdue: Vec<SessionIndex>,
     /// When the earliest overdue call of these sessions was sent. An answer to a packet sent later
     /// passes that call. [`Instant::NEVER`] if no call is overdue.
@@ -167,7 +168,8 @@ pub(super) struct Lines<R> {
     roused: Vec<SessionIndex>,
     /// Responses to pull at the end of the burst.
     pulls: Vec<Waiter>,
-    /// Sessions whose calls wait for a departure, one entry each.
+    /// Sessions whose calls wait because of pacing: one entry each, due at the session's next
+    /// departure (the time at which it may send again).
     departures: PaceWheel,
 }
 
@@ -322,8 +324,8 @@ impl<R: Route> Lines<R> {
     }
 
     /// A session has overdue calls, the earliest sent at `since`, which wait for an answer that
-    /// passes them. [`Instant::ZERO`]: any answer counts. `is_listed`: the session is already
-    /// listed.
+    /// passes them. If `since` is [`Instant::ZERO`], any answer counts. `is_listed`: the session is
+    /// already listed.
     pub(super) fn rouse_later(
         &mut self,
         key: PeerIndex,
@@ -541,7 +543,8 @@ impl<R: Route> Lines<R> {
             return;
         }
         let next = pacer.await_next();
-        // An entry stays armed when the last call that waits for it leaves.
+        // The entry may be armed already: it stays armed when the last call that waits for it
+        // leaves.
         if !self.departures.is_armed(id) {
             self.departures.begin(now);
             self.departures.arm(id, next);

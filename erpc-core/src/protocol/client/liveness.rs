@@ -15,7 +15,7 @@ pub(super) struct Liveness {
     unanswered: u8,
     /// Pings so far: the nonce of the last one. Wraps around.
     pings: u32,
-    /// While calls wait until the server has answered a ping.
+    /// `Some` while the session's calls wait until the server has answered a ping.
     check: Option<Check>,
     /// This session's random extra part of the ping interval, in 2,048ths, so that sessions opened
     /// at the same time do not ping in step.
@@ -79,14 +79,20 @@ impl Liveness {
         (self.unanswered > 0 && self.pings == nonce).then_some(self.last_ping)
     }
 
-    /// Whether the server may have dropped the session by now: it pings a client that is silent for
-    /// so long.
+    /// Whether the ping with this nonce was sent, and nothing was heard since.
+    pub(super) fn is_unanswered(&self, nonce: u32) -> bool {
+        self.last_ping > self.last_heard
+            && self.pings.wrapping_sub(nonce) < u32::from(self.unanswered)
+    }
+
+    /// Whether nothing was heard for so long that a server with this session would have sent a
+    /// ping. Then the server may have dropped the session.
     pub(super) fn is_silent(&self, now: Instant, config: &EndpointConfig) -> bool {
         now >= self.last_heard + config.server_ping_interval()
     }
 
     /// From now on, only the answer to a later ping shows that the server knows the session. `rto`
-    /// is the time to wait for the first one, in ns.
+    /// is the time, in ns, between the first such ping and the second.
     pub(super) fn begin_check(&mut self, rto: u64) {
         self.check = Some(Check { after: self.pings, pause: rto });
     }
@@ -144,7 +150,7 @@ impl Liveness {
             && self.unanswered >= LEAST_PINGS
     }
 
-    /// When the session's timer must check its liveness.
+    /// When the session's timer must check whether the server is alive.
     pub(super) fn due(&self, now: Instant, config: &EndpointConfig) -> Instant {
         let (ping, death) = (self.ping_at(config), self.death(config));
         if death > now { ping.min(death) } else { ping }

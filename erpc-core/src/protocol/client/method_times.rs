@@ -15,10 +15,10 @@
 //! *passed* if a later call was answered. If its own answer still arrives, that answer is
 //! *overtaken*.
 //!
-//! While other calls wait for capacity, an executing call releases its own once it was sent again
-//! and the server has answered `Accepted`. Without loss and besides round trips, that takes at most
-//! 9 floors (its timeout and [`MOST_FLOORS`]), or 17 if other calls of its method are sent again
-//! meanwhile ([`most_held`]).
+//! While other calls wait for capacity, an executing call must release its capacity soon: the
+//! client sends the call again, and the server answers `Accepted`. Without loss, and without the
+//! round trips, this takes at most 9 floors (the call's timeout and [`MOST_FLOORS`]). It takes at
+//! most 17 floors if other calls of the same method are sent again before ([`most_held`]).
 
 use super::recent_max::{self, RecentMax};
 use crate::mutants::mutant;
@@ -52,7 +52,7 @@ pub(super) fn notable(floor: u64) -> u64 {
 }
 
 /// Cap, in ns, of the extra wait of a call while other calls of its method are sent again to ask.
-/// The waiting call may be the one that is lost.
+/// The cap is needed because the waiting call may be lost.
 pub(super) fn most_held(floor: u64) -> u64 {
     (floor * MOST_FLOORS).min(MAX_RTO)
 }
@@ -86,8 +86,9 @@ struct MethodTime {
     method: u32,
     /// Times of overtaken answers.
     overtaken: RecentMax,
-    /// The longest time of all answers, reduced with each response, and when it was last updated.
+    /// The longest time of all answers, in ns, reduced with each response.
     fading: u64,
+    /// When `fading` was last updated.
     told_at: Instant,
     asking: Asking,
 }
@@ -96,10 +97,12 @@ struct MethodTime {
 /// them all: one call, and if no `Accepted` arrives, two, four, and so on, up to 64.
 #[derive(Clone, Copy, Debug)]
 struct Asking {
-    /// When the next calls may be sent again.
+    /// When the next group of calls may be sent again. Until then, the client waits for answers to
+    /// the current group.
     next: Instant,
-    /// Calls sent again in the current pause, and their cap.
+    /// Number of calls of the current group that have been sent again.
     sent: u8,
+    /// Size of the current group: at most this number of calls is sent again before `next`.
     allowed: u8,
 }
 
@@ -167,8 +170,8 @@ impl MethodTime {
     fn record(&mut self, now: Instant, told: &Told, floor: u64) {
         let most = (floor * MOST_FLOORS).min(MAX_RTO);
         if told.overtaken {
-            // The method is answered out of order, so passed calls may execute. Start again with
-            // one question.
+            // The method is answered out of order, so passed calls may still execute. The client
+            // asks about one call first, before it asks about two, four and so on.
             self.asking.allowed = 0;
             let nanos = told.nanos.saturating_add(told.nanos / MARGIN);
             let is_covered = nanos <= (floor * MOST_FLOORS_OVERTAKEN).min(MAX_RTO);

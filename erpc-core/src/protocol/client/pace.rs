@@ -6,8 +6,9 @@
 
 use crate::time::Instant;
 
-/// Cap of the lateness that is made up for, in ns. The loop works in turns, and a sleeping loop
-/// wakes up late. A larger cap would send as a burst what was to be spread out.
+/// A session that sends later than its rate allows makes up for at most this much lateness, in ns.
+/// It is late because the event loop works in turns, and wakes up late when it has slept. With a
+/// larger cap, packets that are to be spread out would leave as a burst.
 const CATCH_UP: u64 = 65_536;
 
 /// Fractional bits of `cost` and `rest`.
@@ -24,8 +25,8 @@ pub(super) struct Pace {
     next: Instant,
     /// Fraction of a nanosecond to add to `next`, in fixed point.
     rest: u64,
-    /// A call waits for `next`, so its lateness is made up for. A session with nothing to send
-    /// accumulates no allowance.
+    /// Whether a call waits for `next`. Only then the session makes up for lateness: a session with
+    /// nothing to send accumulates no allowance.
     awaited: bool,
 }
 
@@ -114,7 +115,8 @@ mod tests {
             bytes in 24usize..65_536,
             turn in 10u64..60_000,
         ) {
-            // Long enough for a hundred packets, and short enough to be counted.
+            // The time is long enough for a hundred packets, and short enough to send them one by
+            // one in the test.
             let nanos = (bytes as u64 * 100_000_000_000 / rate).clamp(100_000, 2_000_000_000);
             let most = rate as u128 * u128::from(nanos) / 1_000_000_000 / bytes as u128;
             let count = u128::from(sent(rate, bytes, nanos, turn.max(nanos / 100_000)));

@@ -1,4 +1,5 @@
-//! How fast a session sends: its congestion controller, and the calls that wait for a departure.
+//! How fast a session sends: its congestion controller, and the calls that wait for the session's
+//! next departure (the time at which it may send again).
 //!
 //! Requests and requests for response leave at the controller's rate. A request for response is
 //! charged for the packets that it causes. The server answers as fast as it is asked, so the client

@@ -14,11 +14,11 @@
 //! ```
 //!
 //! A search starts when a message wants larger packets: sessions with small messages send no probe.
-//! The first probe has the size that both ends can take. Usually the path carries it, and the
-//! handshake was slow or lost its proof. If the path does not carry this size, each further round
-//! of probes narrows the range in which the size lies. A size is declared dropped if three tries
-//! brought no answer to it, while a size that the path is known to carry was answered: an
-//! unresponsive server proves nothing.
+//! The first probe has the largest size that both ends can take. Usually the path carries it, and
+//! the handshake has not proved this only because its proof was lost or late. If the path does not
+//! carry this size, each further round of probes narrows the range in which the path's size lies. A
+//! size is declared dropped if three tries brought no answer to it, while a size that the path is
+//! known to carry was answered: an unresponsive server proves nothing.
 //!
 //! Meanwhile calls continue in packets of the size in use. It is [`BASE`] bytes until a larger size
 //! is proven, after the larger size was declared dropped, and while the server adopts another size.
@@ -44,17 +44,17 @@ const MOST_TRIES: u8 = 3;
 /// 5.1.1 has ten minutes, for paths across the Internet; here a few packets a minute cost little.)
 const RAISE_AFTER: u64 = 60_000_000_000;
 /// Pause in ns after a check that confirmed the size, before stalled calls may start another check.
-/// It doubles from check to check, at most [`MAX_REFUTED`] times: the packets of an overloaded
-/// server's clients stall all the time, and large probes would add to the overload. The longest
-/// pause is shorter than the default liveness timeout, so that a path that shrinks later is found
-/// before its session ends.
+/// It doubles from check to check, at most [`MAX_REFUTED`] times: calls to an overloaded server
+/// stall all the time, and large probes would add to the overload. The longest pause is shorter
+/// than the default liveness timeout, so that the client notices a path that shrinks later before
+/// the session ends.
 const TRUST: u64 = 250_000_000;
 const MAX_REFUTED: u8 = 4;
 
 /// The size of a session's path, and the state of the search for it.
 #[derive(Debug)]
 pub(super) struct PathSize {
-    /// Bytes of a datagram that both ends can take.
+    /// Bytes of the largest datagram that both ends can take.
     limit: u32,
     /// Bytes of a datagram of the session's large packets.
     large: u32,
@@ -260,7 +260,7 @@ impl PathSize {
         is_large: bool,
     ) -> PathStep {
         let State::Probing(round) = &mut self.state else { return PathStep::None };
-        // An answer without padding proves nothing.
+        // An answer that has lost its padding is shorter than `low`, and proves nothing.
         if number != self.round || size >= round.high || size < round.low {
             return PathStep::None;
         }
@@ -276,7 +276,7 @@ impl PathSize {
         if round.low + 1 < round.high { PathStep::None } else { self.found(now, timeout, is_large) }
     }
 
-    /// A further answer to an `Open` arrived, of `size` bytes. `is_large` as in
+    /// A further `Opened` of `size` bytes arrived, after the session was open. `is_large` as in
     /// [`Self::on_probed`].
     pub(super) fn on_opened(&mut self, now: Instant, size: u32, is_large: bool) -> PathStep {
         let is_resizing = matches!(self.state, State::Resizing { .. });
@@ -368,8 +368,7 @@ impl PathSize {
         Round { sizes, suspected: Some(way), ..Round::new(BASE, self.large + 1) }
     }
 
-    /// Counts the probes of this round that were not answered as dropped, and starts the next
-    /// round.
+    /// Takes the sizes of this round's unanswered probes for dropped, and starts the next round.
     fn narrow(&mut self, now: Instant, timeout: u64, is_large: bool) -> PathStep {
         let State::Probing(round) = &self.state else { return PathStep::None };
         let (low, is_check) = (round.low, round.suspected.is_some());
@@ -415,7 +414,8 @@ mod tests {
 
     const TIMEOUT: u64 = 1_000_000;
 
-    /// A session's size, over a path that carries `carried` bytes, and how messages are cut.
+    /// A search under test. The path carries datagrams of at most `carried` bytes, and `is_large`
+    /// says whether messages are cut into large packets.
     struct Found {
         size: PathSize,
         now: Instant,

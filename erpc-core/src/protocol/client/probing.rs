@@ -46,8 +46,8 @@ pub(super) struct Probing {
     /// packets were sent earlier count as passed.
     supposed: Instant,
     state: State,
-    /// Floors of the due time: `passed_at` for passed calls, `patience` for calls that wait for the
-    /// answer to a probe.
+    /// The earliest times at which calls are due: passed calls at `passed_at`, calls that wait for
+    /// the answer to a probe at `patience`.
     passed_at: Instant,
     patience: Instant,
     /// Extra time to wait for a late server, in ns: twice the time that recent late answers took.
@@ -107,15 +107,16 @@ impl Probing {
         !matches!(self.state, State::Quiet)
     }
 
-    /// The server's packets that arrived before this time have been read, however full the receive
-    /// queue is: they were in front of an answer to a packet sent at this time.
+    /// The client has read all packets of the server that arrived before this time, however full
+    /// its own receive queue is: they were in front of an answer to a packet sent at this time.
     pub(super) fn read_until(&self) -> Instant {
         self.read_until
     }
 
-    /// A packet that was sent at `sent_at` was answered now, according to [`Self::note_answer`] or
-    /// [`Self::note_copys_answer`]. `timeout` is the timeout of such a packet, in ns. The caller
-    /// checks the waiting calls.
+    /// A packet that was sent at `sent_at` was answered now. The caller has first called
+    /// [`Self::note_answer`] or [`Self::note_copys_answer`] for this answer. Afterwards, the caller
+    /// checks the calls whose timeouts have expired. `timeout` is the timeout of such a packet, in
+    /// ns.
     pub(super) fn on_answer(&mut self, now: Instant, sent_at: Instant, timeout: u64) {
         let is_late = now.nanos_since(sent_at) > timeout;
         if !matches!(self.state, State::Quiet) {
@@ -139,7 +140,7 @@ impl Probing {
 
     /// The probe's call was answered now. The client first sent the call again at `since`, and the
     /// server processed the request for `processing` ns. `rtt` is a round trip, in ns. Returns
-    /// whether to check the waiting calls.
+    /// whether the caller must check the calls whose timeouts have expired.
     pub(super) fn on_ambiguous_answer(
         &mut self,
         now: Instant,
@@ -161,7 +162,8 @@ impl Probing {
         true
     }
 
-    /// An answer to a packet sent before the probe has arrived: the probe was needless.
+    /// The server has answered, late, a packet that it received before the probe. So the probe was
+    /// needless.
     fn was_late(&mut self, now: Instant, trip: u64, timeout: u64) {
         self.lateness.record(now, trip.saturating_mul(2).min(MOST_LATENESS));
         self.state = State::Late { since: now };

@@ -13,7 +13,8 @@ pub(super) struct Recovery {
     cause: ResendCause,
     /// Probes for which no answer has shown yet whether they were needed.
     undecided: u8,
-    /// The last roll-back; `None` after a probe, and once the response has begun.
+    /// The last roll-back. Reset to `None` when a timeout sends a packet again, and when the
+    /// response begins.
     rolled_back: Option<RollBack>,
     /// When the last timeout sent a packet again.
     probed_at: Instant,

@@ -121,7 +121,7 @@ impl RetryTimer {
         self.is_stalled() && !self.accepted
     }
 
-    /// A mutant: whether to skip the probe of an executing request.
+    /// Whether a planted bug skips the probe of an executing request.
     pub(super) fn is_forgotten(&self) -> bool {
         mutant!(ProbeForgotten) && self.accepted
     }

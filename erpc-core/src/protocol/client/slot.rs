@@ -13,8 +13,9 @@ use crate::wire::RequestNumber;
 pub(super) struct Slot {
     /// The current request's number; that of the last request if the slot is free.
     pub(super) number: RequestNumber,
-    /// The last request whose answers did not show whether its probes were needed. If its response
-    /// arrives a second time, a probe was needless. Otherwise a number that no request has.
+    /// The last request whose answers did not show whether its probes were needed. If the response
+    /// to this request arrives a second time, a probe was needless. If there is no such request,
+    /// the field holds a number that no request has.
     pub(super) undecided: RequestNumber,
     pub(super) state: SlotState,
 }

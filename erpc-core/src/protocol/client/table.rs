@@ -31,9 +31,9 @@ use crate::wire::{ConnectionId, Header};
 pub(in crate::protocol) struct ClientTable<R> {
     sessions: Table<SessionIndex, ClientSession<R>>,
     lines: Lines<R>,
-    /// Open and closing sessions by the server's address and id, which are in their packets: a
-    /// report of an undelivered packet finds its session. Of two sessions for which a hostile
-    /// server has chosen the same id, the later one.
+    /// Open and closing sessions by the server's address and its id of the session. Each packet to
+    /// the server has both, so this map finds the session of an undelivered packet. If a hostile
+    /// server has chosen the same id for two sessions, the map holds the later one.
     by_server: HashMap<(R, ConnectionId), SessionIndex, KeyedHasher>,
     /// Sessions whose path is to be looked up. May list sessions that no longer need a look-up.
     routing: Vec<SessionId>,
@@ -368,10 +368,10 @@ impl<R: Route> ClientTable<R> {
         true
     }
 
-    /// No packet of session `index` reaches its server. Ends all sessions to the server's address
-    /// from which nothing has come since `since`: packets of a server's endpoints with one port all
-    /// meet the same error, and hosts send only a few ICMP messages per second. Takes time in
-    /// proportion to the sessions.
+    /// No packet of session `index` reaches its server. Ends all sessions to the same address and
+    /// port from which nothing has come since `since`: their packets meet the same error, but hosts
+    /// send only a few ICMP messages per second, so not every session gets a report. Takes time in
+    /// proportion to the number of sessions.
     #[cold]
     fn end_silent<X: TxQueue<Route = R>>(
         &mut self,
@@ -386,7 +386,8 @@ impl<R: Route> ClientTable<R> {
             ClientSession::Open(session) => {
                 *session.route() == route && !session.is_heard_since(since)
             }
-            // Its `Close` will not be answered, and its timer ends it.
+            // A closing session has no calls. Its `Close` will not be answered, and its timer ends
+            // it.
             ClientSession::Closing(_) => false,
         };
         let silent = self.sessions.iter();
@@ -501,7 +502,8 @@ impl<R: Route> ClientTable<R> {
 
     // Packets.
 
-    /// Handles a response of one packet to a plain call. `None`, with nothing changed, for others.
+    /// Handles a response of one packet to a plain call. For any other packet, changes nothing and
+    /// returns `None`.
     #[inline(always)]
     pub(in crate::protocol) fn plain_response<X: TxQueue<Route = R>>(
         &mut self,
@@ -578,7 +580,7 @@ impl<R: Route> ClientTable<R> {
         let _ = self.follow_up(turn, index, followup);
     }
 
-    /// Resumes sessions whose departure is due: at most 32, the others in the next turn.
+    /// Resumes sessions whose departure is due: at most 32 in this turn, the others in the next.
     #[inline]
     pub(in crate::protocol) fn depart<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         for _ in 0..MAX_EXPIRED {

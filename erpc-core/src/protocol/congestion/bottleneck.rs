@@ -25,7 +25,7 @@ pub(super) struct Bottleneck {
     /// Rate and packet length of the link; also passed to the controllers. All bytes are bytes on
     /// the cable.
     pub(super) path: Path,
-    /// Round trip through empty queues, and the random addition of up to `jitter`, in ns.
+    /// Round trip through empty queues, in ns. A random time of up to `jitter` ns is added to each.
     pub(super) base: u64,
     pub(super) jitter: u64,
     pub(super) sessions: usize,
@@ -34,7 +34,8 @@ pub(super) struct Bottleneck {
     /// Start and end of the measurement, in ns.
     pub(super) from: u64,
     pub(super) until: u64,
-    /// Packets lost per million. A lost packet has passed the queue before.
+    /// Packets lost per million. They are lost behind the link, so they take up its time and its
+    /// queue like other packets.
     pub(super) lost_ppm: u64,
 }
 

@@ -16,21 +16,21 @@ use super::config::DcqcnConfig;
 use super::controller::{Controller, Sample};
 use crate::time::Instant;
 
-/// `F`: from this step after a cut on, the target grows.
+/// `F`: from this step after a cut on, the target grows, by `R_AI` per step (additive increase).
 const RECOVERY: u32 = 5;
-/// `R_HAI`, in units of `R_AI`.
+/// `R_HAI` in units of `R_AI`: the larger growth of the target (hyper increase).
 const HYPER: f64 = 10.0;
-/// The most steps that apply together after a silence. A session that was silent for longer must
-/// measure again.
+/// The most steps that apply together after a silence. All further missed steps are dropped: the
+/// network may have changed, so the rate must grow again while the session sends.
 const MAX_MISSED_STEPS: u64 = 64;
 /// From this fraction of the line's rate on, the rate counts as the line's. Halving the distance
 /// would never reach the line's rate.
 const AT_LINE: f64 = 0.999;
 /// The byte counter: bytes without a cut after which the rate takes a step. The paper's value.
 const STEP_BYTES: u64 = 10_000_000;
-/// `R_AI` as a fraction of the line's rate: 1/1,000, that is 40 Mb/s at 40 Gb/s, as in the paper.
-/// The queue above the marking threshold grows with `R_AI` and with the number of sessions that
-/// share the line.
+/// `R_AI`, by which additive increase raises the target in each step, is the line's rate divided by
+/// this number: 40 Mb/s at 40 Gb/s, as in the paper. The larger `R_AI` is, and the more sessions
+/// share the line, the farther the queue rises above the marking threshold.
 const STEPS_PER_LINE: u64 = 1_000;
 /// The paper's period for 40 Gb/s, in ns.
 const PERIOD: u64 = 55_000;

@@ -23,7 +23,8 @@
 //! jitter   mean change of the queueing delay between decisions, at most the transport's noise and
 //!          20 us, but at least 5 % of the noise
 //! growth   window += 0.125 * sqrt(window), but at least 0.5 % and at most 5.6 % of the window;
-//!          twice as much with each decision after 16 without a queue, up to 25 % of the window
+//!          after 16 decisions in a row without a queue, each further such decision doubles the
+//!          growth, up to 25 % of the window
 //! cut      window *= 1 - min(queueing delay / round trip, 0.5) * min(sqrt(window / 6), 1)
 //! ```
 //!
@@ -41,11 +42,11 @@
 //! * **The length of the path is measured.** It is the least round trip, from the handshake on. The
 //!   target is a queueing delay on top of it, so no parameter depends on the number of hops. A
 //!   session that joins a standing queue measures too long a path. Two rules correct this. First, a
-//!   session that gets its first window *dips*: for a round trip it sends an eighth, so that its
-//!   own part of the queue drains and it measures the rest of the path (as BBR's ProbeRTT does).
-//!   Second, cuts of windows of six packets or more go below the target, to where the queue is
-//!   empty. All sessions see the same queue, so they cut at about the same time, and each sees the
-//!   path empty once per cycle.
+//!   session that gets its first window *dips*: for a round trip it sends only an eighth of its
+//!   packets. So its own part of the queue drains, and it measures the path without this part (as
+//!   BBR's ProbeRTT does). Second, a cut of a window of six packets or more goes below the target,
+//!   to where the queue is empty. All sessions see the same queue, so they cut at about the same
+//!   time, and each sees the path empty once per cycle.
 //! * **The target follows the session's rate**, not its window: it grows with the logarithm of the
 //!   time between packets. A session below its share has a longer target, so sessions above their
 //!   share are cut first, even if round trips differ. On paths longer than 3 ms targets scale with
@@ -57,9 +58,9 @@
 //!   is a fixed part of the window and *cuts* scale with the root instead. Windows converge as they
 //!   do above five packets, in smaller steps.
 //! * **A stall of a host has no lasting effect.** It looks like a queue far above the target that
-//!   is gone a round trip later. The window then recovers half of the loss in each round trip,
-//!   until the session sees a queue again. If it sees none until the window is back, the cut was a
-//!   false alarm, and growth doubles with each decision.
+//!   is gone a round trip later. The window then recovers half of what it lost by the cut in each
+//!   round trip, until the session sees a queue again. If it sees none until the window is back,
+//!   the cut was a false alarm, and growth doubles with each decision.
 //! * **The link's rate may be unknown.** Free sessions do not need it.
 //!
 //! A queue that stays when the window shrinks is not caused by the session: the path has become
@@ -78,9 +79,10 @@ const TARGET: f64 = 6_000.0;
 const TARGET_PER_DOUBLING: f64 = 2_000.0;
 const MAX_TARGET: f64 = 24_000.0;
 /// On a link of a known rate, the largest target is shorter by this part of a packet's transmission
-/// time, down to [`MIN_MAX_TARGET`]: on a slow link the queue holds a few packets, and the
-/// minimum delay of an epoch misses a large part of one. It is longer by [`PATH_PART`] of the path:
-/// with short targets, sessions with long round trips share less evenly.
+/// time, down to [`MIN_MAX_TARGET`]: on a slow link the queue holds only a few packets, and the
+/// least delay of an epoch is shorter than the queue by most of one packet's time. The largest
+/// target is longer by [`PATH_PART`] of the path: with short targets, sessions with long round
+/// trips share less evenly.
 const PACKET_PART: f64 = 0.8;
 const MIN_MAX_TARGET: f64 = 16_000.0;
 const PATH_PART: f64 = 0.07;
@@ -88,8 +90,9 @@ const PATH_PART: f64 = 0.07;
 const TARGET_GAP: f64 = 100.0;
 /// Paths longer than this, in ns, lengthen all targets in proportion.
 const SHORT_PATH: f64 = 3_000_000.0;
-/// The target always includes this part of the transport's noise. Most of the noise is subtracted
-/// with the hosts' own delays, and the least of several samples counts.
+/// The target always includes this part of the transport's noise. A small part is enough: most of
+/// the noise is subtracted with the hosts' own delays, and only the least of several samples
+/// counts.
 const NOISE_PART: f64 = 0.05;
 /// The target includes the jitter, limited by the transport's noise and by [`MAX_JITTER`] ns.
 /// Jitter is the change of the queueing delay from one decision to the next. A queue of the
@@ -130,8 +133,8 @@ const MAX_CUT: f64 = 0.5;
 /// The window during a dip, as a part of the free session's packets.
 const DIP: f64 = 0.125;
 /// Recovery from a cut by a queue longer than [`FAR`] times the target, such as a host's stall:
-/// with each decision without a queue the window recovers half of the loss, until only [`NEARLY`]
-/// of the old window is missing.
+/// with each decision without a queue the window gets back half of what is missing, until only
+/// [`NEARLY`] of the old window is missing.
 const NEARLY: f64 = 0.1;
 /// If, after [`LONGER_AFTER`] cuts in a row, the queue is still longer than [`STAYS`] of its first
 /// length, it is not the session's queue. It counts as a part of the path.
@@ -141,12 +144,14 @@ const STAYS: f64 = 0.7;
 /// packets ignore losses without a queue: with fewer packets in flight, no fewer would be lost.
 const LEFT_AFTER_LOSSES: f64 = 0.7;
 const LEAST_LOSSY: f64 = 4.0;
-/// Over a noisy transport, a loss allows [`LEAST_LOSSY`] packets in flight, until this many
-/// decisions have passed without another loss. A decision of a window below [`NOISY_RARE`] takes
-/// three samples. So this is for paths that lose more than one packet in about 200.
+/// After a loss over a noisy transport, the session may have [`LEAST_LOSSY`] packets in flight even
+/// if its window is smaller. This ends when the session has made this many decisions without
+/// another loss. With a window below [`NOISY_RARE`], a decision takes three samples, so these
+/// decisions take about 200 packets. If the path loses more than one packet in 200, the session may
+/// have [`LEAST_LOSSY`] packets in flight all the time.
 const LOSSLESS: u32 = 64;
-/// A window of [`WIDE`] packets or more limits by itself, so packets are spaced [`SPACING`] times
-/// closer than the window demands.
+/// A window of [`WIDE`] packets or more limits the packets in flight well enough without pacing. So
+/// the session's rate is [`SPACING`] times the window per round trip.
 const WIDE: f64 = 8.0;
 const SPACING: f64 = 1.25;
 /// A session is free again after a pause of this many round trips, or of this many packet intervals
@@ -314,7 +319,8 @@ impl Swift {
 
     /// Whether a round trip changes nothing: the session is free, the sample is no new least round
     /// trip, and its network part exceeds no target. After a late sample over a noisy transport, no
-    /// sample of the epoch is calm: one short round trip shows that hosts caused the delay.
+    /// sample of the epoch is calm, so that short round trips count as well: one of them shows that
+    /// the hosts caused the delay.
     #[inline]
     pub(super) fn is_calm(&self, nanos: u64, network: u64, is_full: bool) -> bool {
         let shortest = if is_full { self.full_base } else { self.base };
@@ -542,7 +548,8 @@ impl Controller for Swift {
         if is_behind_queue || is_lossy {
             self.lossy_trips = 0;
             self.calm_trips = 0;
-            // An earlier cut by a long queue was no false alarm, and the session has not paused.
+            // The loss shows that an earlier cut by a long queue was no false alarm, and that the
+            // session has not paused.
             self.before = None;
             self.last_rtt = now;
             self.set(packets * LEFT_AFTER_LOSSES);
@@ -588,8 +595,8 @@ mod tests {
             Self(Instant::from_nanos(1_000_000_000))
         }
 
-        /// Two samples of a round trip of `nanos`, of which `waited` were spent at the hosts, with
-        /// `in_flight` packets in flight.
+        /// Feeds two samples of a round trip of `nanos` ns, of which `waited` ns were spent at the
+        /// hosts, with `in_flight` packets in flight.
         fn trip(&mut self, swift: &mut Swift, nanos: u64, waited: u64, in_flight: u32) {
             self.0 = self.0.plus_nanos(nanos);
             for _ in 0..SAMPLES {
@@ -600,8 +607,8 @@ mod tests {
             }
         }
 
-        /// Single samples of `nanos` with a packet in flight until the session decides. Returns
-        /// their number.
+        /// Feeds samples of `nanos` ns with one packet in flight, one after the other, until the
+        /// session decides. Returns the number of samples.
         fn decision(&mut self, swift: &mut Swift, nanos: u64) -> u32 {
             let since = swift.epoch.since;
             for samples in 1..=NOISY_SAMPLES {
@@ -668,7 +675,8 @@ mod tests {
         assert_eq!(swift.window(), 23, "0.7 of 32");
     }
 
-    /// A cut starts from the packets in flight. After a host's stall, few packets are in flight.
+    /// A cut starts from the packets in flight, not from the window. After a host's stall, few
+    /// packets are in flight for one epoch, so the epoch before counts as well.
     #[test]
     fn a_cut_starts_from_the_most_packets_in_flight_of_two_epochs() {
         let (mut swift, mut clock) = cut();
@@ -837,8 +845,8 @@ mod tests {
         assert_eq!(swift.window(), 23, "0.7 of 32");
     }
 
-    /// After a stall, the window recovers half of the loss with each decision. A loss shows that
-    /// the path was full.
+    /// After a cut by a host's stall, the window would get back half of what is missing with each
+    /// decision. A lost packet prevents this, because it shows that the path was full.
     #[test]
     fn after_a_loss_the_window_does_not_return_to_its_size_before_a_long_queue() {
         let (mut swift, mut clock) = cut();

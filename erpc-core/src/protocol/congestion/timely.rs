@@ -47,8 +47,8 @@ const HYPER: f64 = 30.0;
 /// A sample below `T_low` counts for the round trips since the last sample, but at most for this
 /// many.
 const MAX_UNSAMPLED: f64 = 8.0;
-/// Consecutive samples above `T_high`, at the minimum rate, after which the path counts as long.
-/// This session causes no queue during that time.
+/// Consecutive samples above `T_high`, at the minimum rate, after which the path counts as long. At
+/// the minimum rate, this session does not cause a queue itself.
 const LONG_PATH_SAMPLES: u8 = 16;
 
 /// Losses without a queue change nothing at rates of up to 1/64 of the line: at a lower rate, no
@@ -63,13 +63,13 @@ pub(crate) struct Timely {
     delta: f64,
     /// The current rate, between `min` and `line`.
     rate: u64,
-    /// `T_low` that follows from the line's rate.
+    /// `T_low` from the settings, or from the line's rate if it is not set.
     line_low: u64,
     /// `T_low` in use: larger than `line_low` on a long path.
     low: u64,
     /// The round trip of a long path; 0 if the path is not long.
     base_rtt: u64,
-    /// Consecutive samples that indicate a long path, and the shortest of them.
+    /// The number of consecutive samples that indicate a long path, and the shortest of them.
     long_samples: u8,
     shortest_long: u64,
     last_sample: Instant,

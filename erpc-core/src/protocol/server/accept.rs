@@ -87,8 +87,8 @@ impl<R: Route> Accepting<R> {
     ) {
         let message = match &self.acceptor {
             None => refusal(Refusal::NotListening),
-            Some(_) if !version_fits => refusal(Refusal::Version),
-            Some(_) if self.draining => refusal(Refusal::Draining),
+            Some(_) if !version_fits => counted_refusal(turn, Refusal::Version),
+            Some(_) if self.draining => counted_refusal(turn, Refusal::Draining),
             Some(acceptor) => {
                 let proof = turn.endpoint.proof(turn.now, turn.endpoint.local.max_datagram);
                 acceptor.challenge(turn.now, route, client, proof)
@@ -184,10 +184,23 @@ impl<R: Route> Open<R> {
 
     /// Refuses the `Open` and sends the client the reason.
     pub(super) fn refuse<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, reason: Refusal) {
-        turn.endpoint.stats.refused += 1;
-        let refused = refusal(reason).emit(self.client, self.nonce, ReplyInfo::default());
+        let refused =
+            counted_refusal(turn, reason).emit(self.client, self.nonce, ReplyInfo::default());
         turn.tx.push_bytes(&self.route, refused.as_bytes());
     }
+}
+
+/// The refusal of a client by an endpoint that listens.
+fn counted_refusal<X>(turn: &mut Turn<'_, X>, reason: Refusal) -> Control {
+    let stats = &mut turn.endpoint.stats;
+    stats.refused += 1;
+    match reason {
+        Refusal::Full => stats.refused_full += 1,
+        Refusal::HostFull => stats.refused_host_full += 1,
+        Refusal::Draining => stats.refused_draining += 1,
+        Refusal::Version | Refusal::Parameters | Refusal::NotListening => {}
+    }
+    refusal(reason)
 }
 
 fn refusal(reason: Refusal) -> Control {

@@ -47,8 +47,8 @@ impl Cut {
 
 impl Agreement {
     /// `max_datagram` is the largest datagram in bytes. The client takes `eager` bytes of a
-    /// response unasked, and responses of at most `max_response` bytes. The server takes requests of
-    /// at most `max_request` bytes.
+    /// response unasked, and responses of at most `max_response` bytes. The server takes requests
+    /// of at most `max_request` bytes.
     pub(super) fn new(
         (credits, trailer): (u16, bool),
         max_datagram: u32,

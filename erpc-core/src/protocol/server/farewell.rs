@@ -11,8 +11,9 @@ const MOST_COPIES: u8 = 10;
 
 /// The copies of `GoAway` that a session has sent.
 ///
-/// A client that has no use for a session any more closes it. The server repeats `GoAway` only
-/// while the session is idle: the client has not closed it, so it may not have been told.
+/// A client that was told closes the session when it has no use for it any more. So if an idle
+/// session stays open, the client may not have been told. The server repeats `GoAway` only while
+/// the session is idle.
 #[derive(Debug)]
 pub(super) struct Farewell {
     /// When the last copy was sent.

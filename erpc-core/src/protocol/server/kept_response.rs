@@ -166,8 +166,8 @@ impl KeptResponse {
 
     /// Answers a repeated packet of the request. The first repeat is answered, because the response
     /// may be lost. A further repeat is answered only if a pause has passed since the last answer,
-    /// in case that answer was lost, too. Most repeats need no answer: a client that goes back
-    /// sends many, and they may have crossed the response.
+    /// in case that answer was lost, too. Most repeats need no answer: a client that rolls back
+    /// sends many, and the response may have been on its way when the client sent them.
     pub(super) fn send_again<R: Route, X: TxQueue<Route = R>>(
         &mut self,
         head: &mut ReplyHead<'_, R>,
@@ -257,11 +257,11 @@ const MOST_REPEATED: u16 = 64;
 
 /// The number of response packets that were sent again and count against a limit.
 ///
-/// A client goes back once per position, seldom a few times, and perhaps in pieces if its credits
-/// are contended. After a timeout it asks for one packet. This packet does not count against the
-/// limit, unless the server repeated another packet less than a pause before. Without a limit, a
-/// pull of 24 bytes could make the server send a full packet per credit of the session, again and
-/// again.
+/// A client rolls back once per lost packet, seldom several times. If other calls use the session's
+/// credits, it pulls the packets again in several parts. After a timeout it asks for one packet.
+/// This packet does not count against the limit, unless the server repeated another packet less
+/// than a pause before. Without a limit, a pull of 24 bytes could make the server send a full
+/// packet per credit of the session, again and again.
 ///
 /// If loss or reordering exhausts the limit, the client asks for one packet after each timeout.
 /// Then the server allows a quarter of the session's credits again, at most once per minimum client

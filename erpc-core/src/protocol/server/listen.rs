@@ -94,8 +94,8 @@ impl Acceptor {
     }
 
     /// Picks two members by `salt` and returns the one with fewer sessions: the power of two
-    /// choices (Mitzenmacher). A `Hello` leaves no state here, so a burst of them must not all go
-    /// to the member with the fewest sessions.
+    /// choices (Mitzenmacher). A `Hello` does not change the number of sessions. So if the member
+    /// with the fewest sessions were chosen, all clients of a burst would go to that member.
     fn choose(&self, salt: u64) -> (u8, u16) {
         let members = &self.group.members;
         let load = |at: usize| members[at].sessions.load(Ordering::Relaxed);

@@ -2,8 +2,8 @@
 //! slots.
 //!
 //! Servers are passive (thesis section 6.4): they have no retransmission timer. Unasked, a server
-//! sends only pings, and `GoAway` and `Close` when it shuts down. It repeats a response only when a repeated request or a request
-//! for response asks for it.
+//! sends only pings, and `GoAway` and `Close` when it shuts down. It repeats a response only when a
+//! repeated request or a request for response asks for it.
 //!
 //! | file | content |
 //! |---|---|

@@ -21,8 +21,8 @@ pub(super) struct Receiving {
     credit_owed: bool,
     /// A packet arrived out of order: an earlier one is missing.
     gap: bool,
-    /// The stamp that the next credit return echoes: of the last packet, or of the last packet that
-    /// arrived out of order, if any did.
+    /// The stamp that the next credit return echoes. If packets have arrived out of order, it is
+    /// the stamp of the last of these, otherwise the stamp of the last packet that arrived.
     echo: Stamp,
     /// The next expected packet, according to the last credit return.
     told_next: u32,
@@ -128,8 +128,8 @@ impl Receiving {
     /// was not owed before.
     pub(super) fn owe_credit(&mut self, header: &Header, gap: bool) -> bool {
         self.gap |= gap;
-        // If there is a gap, the credit return makes the client go back. The credit return answers
-        // the packet that arrived out of order, so it echoes this packet's stamp.
+        // If there is a gap, the credit return makes the client roll back. The credit return
+        // answers the packet that arrived out of order, so it echoes this packet's stamp.
         if header.packet.get() > 0 && (gap || !self.gap) {
             self.echo = Stamp::from_u32(header.aux);
         }
@@ -153,7 +153,7 @@ impl Receiving {
 pub(super) struct CreditReturn {
     /// The next expected packet: all packets before it have arrived.
     pub(super) next: u32,
-    /// A later packet has arrived and was dropped: the client must go back to `next`.
+    /// A later packet has arrived and was dropped: the client must roll back to `next`.
     pub(super) gap: bool,
     pub(super) echo: Stamp,
 }

@@ -17,10 +17,9 @@ pub(super) struct Shares {
     capacity: u32,
     /// All sockets have the same share.
     equal: bool,
-    /// An equal share is the capacity divided by two to the power of this.
+    /// An equal share is the capacity, halved this many times.
     equal_halvings: u32,
-    /// A busy socket's share is the capacity that is not reserved, divided by two to the power of
-    /// this.
+    /// A busy socket's share is the capacity that is not reserved, halved this many times.
     busy_halvings: u32,
     /// Eighths of the capacity that are reserved for quiet sockets.
     reserved: u32,

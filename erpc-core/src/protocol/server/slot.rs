@@ -137,8 +137,8 @@ impl ServerSlot {
         }
     }
 
-    /// Whether an injected bug (mutant) makes the slot mistake its current request, of one packet,
-    /// for the next request.
+    /// Whether a planted bug makes the slot mistake its current request, of one packet, for the
+    /// next request.
     #[inline]
     pub(super) fn mistakes_repetition(&self) -> bool {
         match self.state {

@@ -17,7 +17,7 @@ use crate::protocol::index::{SessionIndex, Table};
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::protocol::wheel::TimerId;
-use crate::protocol::{ClientId, ClientStats, Event, RequestHandle};
+use crate::protocol::{Cause, ClientId, ClientStats, Event, Notice, RequestHandle};
 use crate::status::Status;
 use crate::transport::{Route, TxQueue};
 use crate::wire::control::{Control, Cookie, Refusal};
@@ -131,6 +131,7 @@ impl<R: Route> ServerTable<R> {
         }
         session.send_opened(turn, self.grants.share(socket), (open.nonce, open.proof));
         self.sessions.insert(session);
+        turn.endpoint.notices.push_back(Notice::ClientCame(id));
         self.announce_windows(turn);
     }
 
@@ -201,9 +202,10 @@ impl<R: Route> ServerTable<R> {
         let window = self.grants.window(session.socket());
         match session.on_control(turn, window, message, proof)? {
             ControlEffect::Stays => {}
-            ControlEffect::Ends => {
-                self.remove(turn, index);
-                // If few sockets remain, all shares become equal, so a busy socket's may shrink.
+            ControlEffect::Ends(cause) => {
+                self.remove(turn, index, cause);
+                // If few sockets remain, all shares become equal, so the share of a busy socket may
+                // shrink.
                 self.announce_windows(turn);
             }
         }
@@ -222,14 +224,15 @@ impl<R: Route> ServerTable<R> {
             ControlEffect::Stays => {
                 turn.endpoint.timers.arm(timer(index), session.timer_due());
             }
-            ControlEffect::Ends => {
-                self.remove(turn, index);
+            ControlEffect::Ends(cause) => {
+                self.remove(turn, index, cause);
                 if let Some(acceptor) = self.accepting.acceptor()
                     && mutant!(LostClientCounts)
                 {
                     acceptor.session_began();
                 }
-                // If few sockets remain, all shares become equal, so a busy socket's may shrink.
+                // If few sockets remain, all shares become equal, so the share of a busy socket may
+                // shrink.
                 self.announce_windows(turn);
             }
         }
@@ -307,6 +310,12 @@ impl<R: Route> ServerTable<R> {
         session.is(id).then(|| session.stats())
     }
 
+    /// See [`Core::client_address`](crate::protocol::Core::client_address).
+    pub(in crate::protocol) fn client_address(&self, id: ClientId) -> Option<R> {
+        let session = self.sessions.get(id.index)?;
+        session.is(id).then(|| session.client().0)
+    }
+
     /// See [`Core::may_keep`](crate::protocol::Core::may_keep).
     pub(in crate::protocol) fn may_keep(
         &self,
@@ -335,8 +344,8 @@ impl<R: Route> ServerTable<R> {
         self.hosts.sessions(route.host())
     }
 
-    /// Begins to shut down: sessions and requests are refused from now on, and every client is told.
-    /// Running requests go on. A second call does nothing.
+    /// Begins to shut down: sessions and requests are refused from now on, and every client is
+    /// told. Running requests go on. A second call of this function does nothing.
     pub(in crate::protocol) fn drain<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         if self.accepting.is_draining() {
             return;
@@ -375,7 +384,7 @@ impl<R: Route> ServerTable<R> {
         let indices: Vec<SessionIndex> = self.sessions.iter().map(|(index, _)| index).collect();
         for index in indices {
             self.sessions[index].send_close(turn);
-            self.remove(turn, index);
+            self.remove(turn, index, Cause::Shutdown);
         }
     }
 
@@ -398,7 +407,7 @@ impl<R: Route> ServerTable<R> {
     }
 
     /// Takes a session out of the table and ends it.
-    fn remove<X>(&mut self, turn: &mut Turn<'_, X>, index: SessionIndex) {
+    fn remove<X>(&mut self, turn: &mut Turn<'_, X>, index: SessionIndex, cause: Cause) {
         let Some(session) = self.sessions.remove(index) else { return };
         turn.endpoint.timers.cancel(timer(index));
         let (route, remote) = session.client();
@@ -412,7 +421,7 @@ impl<R: Route> ServerTable<R> {
         if let Some(acceptor) = self.accepting.acceptor() {
             acceptor.session_ended();
         }
-        session.end(turn.endpoint);
+        session.end(turn.endpoint, cause);
     }
 
     /// Pings one session of each client endpoint whose window has shrunk.

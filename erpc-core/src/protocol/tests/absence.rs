@@ -9,8 +9,8 @@ use crate::protocol::{CallError, Cause, EndpointConfig, SessionEvent, SessionId}
 use crate::wire::Kind;
 use crate::wire::control::Control;
 
-/// The client's loop does not run for `time`. The server does, and its packets wait in the client's
-/// receive queue, which keeps the last 64.
+/// The client's loop does not run for `time`. The server's loop runs, and its packets wait in the
+/// client's receive queue, which keeps only the last 64.
 fn away(pair: &mut Pair, time: Duration) {
     let end = pair.now + time;
     while pair.now < end {
@@ -67,8 +67,8 @@ fn a_call_on_a_session_that_the_server_dropped_meanwhile_is_not_executed() {
 
 #[test]
 fn packets_from_before_the_return_do_not_vouch_for_the_session() {
-    // The first turn reads the server's old pings; the call follows in the same turn, in a later
-    // turn, or after the timers.
+    // The first turn reads the server's old pings. The call follows in three variants: in the same
+    // turn, after the timers of this turn, or after a later turn that reads the old pings again.
     for turns in 0..3 {
         let (mut pair, session) = back_after(Duration::from_secs(15));
         let old = pair.take_to_client();
@@ -125,7 +125,8 @@ fn a_lost_ping_of_a_check_is_repeated_after_a_timeout() {
 
 #[test]
 fn a_pong_to_any_ping_of_the_check_ends_it() {
-    // The round trip is longer than the pause between two pings.
+    // The round trip is longer than the pause between two pings: the client has sent further pings
+    // before the pong to its first ping arrives.
     let (mut pair, session) = back_after(Duration::from_secs(8));
     pair.call(session, 2, b"after");
     let first = pair.take_to_server();
@@ -194,8 +195,8 @@ fn a_call_that_was_sent_before_the_absence_may_have_been_executed() {
 
 #[test]
 fn a_call_to_a_server_that_has_been_silent_for_long_is_held_and_not_executed() {
-    // The loop runs, and no packet gets through. A call made after the first pings were lost is
-    // not sent into the dark.
+    // The client's loop runs, but none of its packets gets through. A call made after the first
+    // pings were lost is held and not sent.
     let (mut pair, session) = connected();
     pair.pass_slowly(ms(4_600));
     pair.take_to_server();

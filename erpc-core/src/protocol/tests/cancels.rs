@@ -450,7 +450,10 @@ fn the_end_of_a_session_cancels_each_of_its_requests_once() {
     pair.client.shutdown(pair.now, &mut pair.to_server);
     pair.settle();
     assert_eq!(pair.cancelled, [handles[1], handles[0], handles[2]]);
-    assert_eq!(pair.gone, [client]);
+    assert_eq!(
+        (&pair.came[..], &pair.gone[..]),
+        (&[client][..], &[(client, Cause::PeerClosed)][..])
+    );
     assert_eq!(pair.server.client_stats(client), None);
 }
 

@@ -39,13 +39,13 @@ fn a_deadline_does_not_wait_for_another_session_whose_answer_may_be_unread() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     let silent = pair.open();
     pair.call_until(session, 1, b"late", pair.now + ms(1_000));
-    // The server has answered that it executes the call, so the session's timer is armed for the
-    // deadline.
+    // In these 900 ms the server answers that it executes the call. From then on the session's
+    // timer is armed for the deadline.
     pair.live(ms(900));
     pair.call(silent, 2, b"silent");
     pair.take_to_server();
-    // The silent session's timer is due much earlier, and waits until the receive queue has been
-    // read.
+    // The silent session's timer is due before that deadline. It has no effect until the receive
+    // queue has been read, and must not delay the timer of the other session.
     pair.pass_unread(ms(110), ms(109));
     assert_eq!(pair.outcome().result, LATE);
 }

@@ -30,7 +30,7 @@ fn a_session_has_at_most_as_many_packets_in_flight_as_credits() {
         pair.call(session, token, &pattern(token, 10_000));
     }
     while pair.outcomes.len() < 8 {
-        // Each packet, and each pulled response packet, uses a credit.
+        // Each request packet, and each response packet that the client pulls, uses a credit.
         let owed = |(_, bytes): &(_, Vec<u8>)| match header(bytes).kind {
             Kind::RequestForResponse => header(bytes).size,
             _ => 1,
@@ -191,8 +191,8 @@ fn after_a_pause_a_session_has_its_initial_credits_even_if_a_call_is_unanswered(
     pair.echo = false;
     let message = pair.message(400);
     pair.call(session, 1, &message);
-    // A path of 1 ms. The server acknowledges the packets but does not answer the call, so the last
-    // packet keeps its credit.
+    // The path to the server takes 1 ms. The server acknowledges the packets but does not answer
+    // the call, so the last packet keeps its credit.
     let (mut wire, mut most) = (VecDeque::new(), 0);
     while pair.asked.is_empty() {
         wire.push_back(pair.take_to_server());
@@ -233,7 +233,8 @@ fn room_for_replies_limits_the_responses_in_flight() {
     for token in 0..8 {
         pair.call(session, token, &pattern(token, 1_400));
     }
-    // Each response may be a datagram of 1,472 bytes, 2,304 units.
+    // Each response may be a datagram of 1,472 bytes, which is charged 2,304 units. So four of them
+    // fit in the client's queue of 10,000 units.
     assert_eq!(pair.to_server.packets.len(), 4);
     pair.settle();
     assert_eq!(pair.outcomes.len(), 8);
@@ -274,10 +275,13 @@ struct Crowd {
     client_queue: u32,
     datagrams: (usize, usize),
     sizes: Vec<usize>,
-    /// One number for each step. Without other clients, an even number `n` delivers `n / 2 + 1`
-    /// packets to the server, an odd number delivers them to the client; if that wire is empty, the
-    /// packets of the other wire are delivered. With other clients, a multiple of 5 opens or closes
-    /// the session of another client.
+    /// One number `n` for each step; after the last number, the first one follows again.
+    ///
+    /// * In the test without other clients, a step delivers up to `n / 2 + 1` packets: to the
+    ///   server if `n` is even, to the client if `n` is odd, and in the other direction if there is
+    ///   none in this one.
+    /// * In the test with other clients, each step delivers one packet in each direction. If `n` is
+    ///   a multiple of 5, it first opens or closes the session of another client.
     moves: Vec<usize>,
 }
 

@@ -70,7 +70,8 @@ fn reaches_client(pair: &mut Pair) -> Vec<u8> {
     packet
 }
 
-/// The server has opened the session, and its answer is in flight. Returns the client's `Open`.
+/// Runs the handshake until the server has opened the session and its `Opened` is in flight.
+/// Returns the client's `Open`.
 fn accepted(pair: &mut Pair) -> Vec<u8> {
     reaches_server(pair);
     reaches_client(pair);

@@ -163,7 +163,7 @@ fn a_retransmitted_packet_has_the_right_trailer() {
     pair.pass(ms(1));
     pair.answer(&message);
     let lost = pair.take_to_client();
-    // The window has changed meanwhile, so the header of the second copy differs.
+    // Another client joins, so the window changes, and the header of the second copy differs.
     pair.open_stranger(1);
     pair.take_to_client();
     pair.burst_at_server(CLIENT, &[pair.request(0, 2, &message).bytes()]);
@@ -437,14 +437,16 @@ fn the_cases_cover_all_kinds_and_control_messages() {
 #[test]
 fn a_packet_with_any_bit_flipped_is_dropped() {
     for mut case in cases() {
-        // Under Miri every seventh bit: this still covers each bit position of a byte.
+        // Under Miri, only every seventh bit is flipped. This still covers each bit position of a
+        // byte.
         for bit in (0..case.packet.len() * 8).step_by(if cfg!(miri) { 7 } else { 1 }) {
             let mut damaged = case.packet.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let reason = case.assert_dropped(&damaged, &format!("bit {bit}"));
             let expected: &[DropReason] = match bit {
                 64 | 65 => &[DropReason::Version],
-                // Without the flag the packet lacks a required trailer, or has the wrong length.
+                // Bit 69 is the flag for the trailer. Without the flag, the packet lacks a required
+                // trailer, or has the wrong length.
                 69 => &[DropReason::Trailer, DropReason::LyingSize],
                 _ => &[DropReason::Checksum],
             };

@@ -7,7 +7,8 @@ use super::pair::{
     CLIENT, Pair, SERVER, Side, connected, control, deferring, header, kinds, ms, pattern,
 };
 use crate::protocol::{
-    Acceptor, CallError, Cause, DropReason, EndpointConfig, ListenGroup, SessionEvent, SessionId,
+    Acceptor, CallError, Cause, DropReason, EndpointConfig, ListenGroup, Notice, SessionEvent,
+    SessionId,
 };
 use crate::wire::Kind;
 use crate::wire::control::Control;
@@ -304,6 +305,8 @@ fn a_server_closes_the_session_of_a_dead_client() {
         pair.now - start >= Duration::from_secs(10) && pings >= 2,
         "{pings} pings went unanswered"
     );
+    let notices: Vec<_> = std::iter::from_fn(|| pair.server.pop_notice()).collect();
+    assert!(matches!(notices[..], [.., Notice::ClientGone(_, Cause::PeerDead)]), "{notices:?}");
     assert_eq!(pair.server.pool_stats().in_use, 0);
 }
 

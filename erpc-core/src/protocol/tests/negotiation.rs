@@ -278,10 +278,11 @@ fn a_client_that_starts_to_listen_during_the_handshake_still_opens_the_session()
         matches!(control(&pair.take_to_client()[0]), Some(Control::Opened { .. })),
         "the server answers `Opened`, which is lost"
     );
-    // From now on the client has less room for replies.
+    // An endpoint that listens keeps a part of its receive queue for requests. So from here on the
+    // client has less room for replies.
     pair.client.listen(acceptor());
-    // Its `Open`s stay unanswered, so the client asks for another cookie. Then it sends an `Open`
-    // with new parameters.
+    // For 400 ms no packet is delivered, so the client's `Open`s stay unanswered and the client
+    // asks for another cookie. Then it sends an `Open` with new parameters.
     pair.pass_slowly(ms(400));
     pair.live(ms(400));
     assert_eq!(pair.sessions.get(&session), Some(&SessionEvent::Opened));

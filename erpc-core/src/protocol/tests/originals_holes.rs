@@ -1,5 +1,6 @@
-//! Unchecked cases of the C++ implementation, one test each. A packet that causes an out-of-bounds
-//! read or write in the C++ code ("C++:") is counted and dropped here.
+//! Invalid packets that the C++ implementation does not check, one test each. Comments that begin
+//! with "C++:" say what the C++ code does with such a packet. Here the packet is counted and
+//! dropped.
 
 use proptest::prelude::*;
 
@@ -26,7 +27,8 @@ fn a_header_that_claims_more_bytes_than_the_packet_has_is_dropped() {
 
 #[test]
 fn a_packet_number_beyond_the_message_is_dropped() {
-    // C++: `memcpy` to the buffer at `pkt_num * max_data_per_pkt`.
+    // C++: `memcpy` writes to the message's buffer at `pkt_num * max_data_per_pkt`, without a
+    // check.
     let mut pair = connected();
     let message = pair.message(3);
     let first = pair.request(0, 0, &message).bytes();
@@ -39,8 +41,8 @@ fn a_packet_number_beyond_the_message_is_dropped() {
 
 #[test]
 fn a_later_packet_that_claims_a_larger_message_is_dropped() {
-    // C++: the length of the copy comes from each packet's own header, but the length of the buffer
-    // from the first packet.
+    // C++: the first packet's header determines the length of the buffer, but each packet's own
+    // header determines how many bytes are copied to it.
     let mut pair = connected();
     let message = pair.message(2);
     let first = pair.request(0, 0, &message).bytes();
@@ -62,7 +64,8 @@ fn a_packet_longer_than_its_range_in_the_message_is_dropped() {
 
 #[test]
 fn a_first_packet_does_not_allocate_the_size_that_it_declares() {
-    // C++: `alloc_msg_buffer(msg_size)` on the first packet, 8 MiB for one datagram, per slot.
+    // C++: the first packet of a request causes `alloc_msg_buffer(msg_size)`. So one datagram per
+    // slot allocates 8 MiB.
     let mut pair = connected();
     let message = pair.message(2);
     for number in 0..8 {
@@ -74,7 +77,8 @@ fn a_first_packet_does_not_allocate_the_size_that_it_declares() {
 
 #[test]
 fn a_guessed_session_index_is_not_accepted() {
-    // C++: a 16-bit index into the session table, accepted from any source.
+    // C++: a packet names its session by a 16-bit index into the session table, and is accepted
+    // from any source.
     let mut pair = connected();
     for index in 0..256 {
         let guess = ConnectionId::new(0, true, index, 0);
@@ -88,8 +92,8 @@ fn a_guessed_session_index_is_not_accepted() {
 
 #[test]
 fn limits_of_the_wire_are_checked_in_release_builds_too() {
-    // C++: `assert` on message sizes, packet numbers and request numbers. Here the largest value of
-    // every field in every kind, to both sides, is dropped and counted.
+    // C++: only `assert` checks message sizes, packet numbers and request numbers. Here each side
+    // drops and counts a packet of any kind in which these fields have their largest values.
     let mut pair = connected();
     let session = *pair.sessions.keys().next().expect("one session");
     pair.call(session, 1, b"under way");
@@ -186,14 +190,16 @@ fn a_response_that_grows_is_not_written() {
     let (message, longer) = (pair.message(3), pair.message(9));
     let first = pair.response(0, 0, &message).bytes();
     pair.at_client(SERVER, &first);
-    // The first packet alone determines the size.
+    // The first packet of a response determines its size. Later packets that claim another size are
+    // dropped.
     for packet in [3, 8] {
         let packet = pair.response(0, packet, &longer).bytes();
         pair.client_drops(SERVER, &packet, DropReason::LyingSize);
     }
 }
 
-/// A packet with the right id. All other fields are random, often close to valid values.
+/// A packet with the session's connection id. All other fields are random, often close to valid
+/// values.
 fn nearly_right() -> impl Strategy<Value = ((bool, bool), u8, u32, u32, u32, u32, usize)> {
     let number = prop_oneof![0u32..20, any::<u32>()];
     let packet = prop_oneof![0u32..6, 0..=PacketNumber::MAX];

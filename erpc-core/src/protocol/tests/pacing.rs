@@ -1,5 +1,6 @@
-//! Pacing: when packets are sent at a rate below the link's. Either the rate is the link's and the
-//! bypass of the wheel is off, or a congestion controller sets the rate from round trips and marks.
+//! Pacing: when a session's packets leave. In some tests the session's rate is the link's rate, and
+//! the bypass of the wheel is off. In the other tests a congestion controller sets the rate from
+//! round trips and congestion marks.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const GAP: u64 = 147_200;
 /// One tick of the wheel, in ns.
 const TICK: u64 = 1_024;
 
-/// Configuration in which sessions send at the rate of the link, and no faster.
+/// A configuration in which each session is paced at the rate of the link.
 fn at_line() -> EndpointConfig {
     Bypasses { wheel: false, ..Bypasses::ALL }.applied_to(EndpointConfig::new().link_rate(RATE))
 }
@@ -106,8 +107,9 @@ fn responses_arrive_at_the_rate_because_the_pulls_are_paced() {
     assert_eq!(pair.outcome().result, Ok(message));
 }
 
-/// Swift derives a session's first window, and so its rate, from the packets in flight. The answer
-/// to a call of one packet is handled after its credit was released.
+/// Swift derives a session's first window, and so its rate, from the packets in flight. Swift sees
+/// an answer when the answered packet's credit has already been released, but must still count this
+/// packet. So 8 packets in flight must give twice the rate of 4.
 #[test]
 fn the_packet_that_an_answer_is_for_counts_as_in_flight() {
     let rate_with = |calls| {

@@ -97,7 +97,7 @@ impl Side {
         self
     }
 
-    /// Sets a transport that may deliver damaged packets.
+    /// Sets the capabilities of a transport that may deliver damaged packets.
     pub(crate) fn unprotected(mut self) -> Self {
         self.capabilities.integrity = false;
         self
@@ -137,8 +137,10 @@ pub(crate) struct Pair {
     pub(crate) handled: HashMap<u64, u32>,
     /// Requests that the server reported as cancelled.
     pub(crate) cancelled: Vec<RequestHandle>,
-    /// Clients that the server reported as gone.
-    pub(crate) gone: Vec<ClientId>,
+    /// Clients that the server reported as having opened a session.
+    pub(crate) came: Vec<ClientId>,
+    /// Clients that the server reported as gone, and why.
+    pub(crate) gone: Vec<(ClientId, Cause)>,
     /// Both sides' ids of the most recently opened session.
     pub(crate) client_id: ConnectionId,
     pub(crate) server_id: ConnectionId,
@@ -195,6 +197,7 @@ impl Pair {
             executed: 0,
             handled: HashMap::new(),
             cancelled: Vec::new(),
+            came: Vec::new(),
             gone: Vec::new(),
             client_id: ConnectionId::default(),
             server_id: ConnectionId::default(),
@@ -333,7 +336,8 @@ impl Pair {
         self.respond_in(None, handle, body);
     }
 
-    /// Responds in the buffer that was delivered with the request.
+    /// Responds in `buffer`, which was delivered with the request, or in a new buffer if it is
+    /// `None`.
     fn respond_in(&mut self, buffer: Option<ResponseBuffer>, handle: RequestHandle, body: &[u8]) {
         let mut response = self.server.response_buffer(buffer, body.len()).expect("memory");
         response.put_slice(body);
@@ -429,7 +433,8 @@ impl Pair {
         self.client
             .receive(now, wait, packet, tx, |_: &mut _, _: &mut _, received| event = received);
         if let Event::Reply { token, result, mut request } = event {
-            // The request belongs to the user again: no queue may still read it when it is written.
+            // The request belongs to the user again, so no queue may still read it. Overwriting it
+            // makes an invalid read visible.
             request.as_mut_slice().fill(0xEE);
             let seen = result.as_ref().map(|reply| reply.as_slice().to_vec()).map_err(Clone::clone);
             let extended = result.as_ref().is_ok_and(|reply| reply.extended);
@@ -490,7 +495,7 @@ impl Pair {
             match notice {
                 Notice::CallFailed { token, error, mut request } => {
                     self.told.push(format!("call {token}"));
-                    // The request belongs to the user again: no queue may still read it.
+                    // As for a reply, the request belongs to the user again.
                     request.as_mut_slice().fill(0xEE);
                     self.outcomes.push(Outcome { token, result: Err(error), extended: false });
                     self.client.pool().recycle(request);
@@ -499,13 +504,16 @@ impl Pair {
                     self.told.push(format!("{event:?}"));
                     self.sessions.insert(session, event);
                 }
-                Notice::Cancelled(_) | Notice::ClientGone(_) => panic!("a client has no clients"),
+                Notice::Cancelled(_) | Notice::ClientCame(_) | Notice::ClientGone(..) => {
+                    panic!("a client has no clients")
+                }
             }
         }
         while let Some(notice) = self.server.pop_notice() {
             match notice {
                 Notice::Cancelled(handle) => self.cancelled.push(handle),
-                Notice::ClientGone(client) => self.gone.push(client),
+                Notice::ClientCame(client) => self.came.push(client),
+                Notice::ClientGone(client, cause) => self.gone.push((client, cause)),
                 other => panic!("a server received the notice {other:?}"),
             }
         }
@@ -582,14 +590,14 @@ impl Pair {
         self.to_client.take()
     }
 
-    /// Takes the only outcome so far.
+    /// Asserts that exactly one outcome has not been taken yet, and takes it.
     #[track_caller]
     pub(crate) fn outcome(&mut self) -> Outcome {
         assert_eq!(self.outcomes.len(), 1, "{:?}", self.outcomes);
         self.outcomes.remove(0)
     }
 
-    /// Takes the error of the only outcome so far.
+    /// Like [`Self::outcome`], and asserts that the call failed. Returns the error.
     #[track_caller]
     pub(crate) fn error(&mut self) -> CallError {
         self.outcome().result.expect_err("the call has failed")

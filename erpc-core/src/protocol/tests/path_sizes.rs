@@ -17,7 +17,7 @@ fn far(max_datagram: usize) -> Pair {
     Pair::new(max_datagram, EndpointConfig::new()).far()
 }
 
-/// Makes the path drop longer packets, in both directions.
+/// Makes the path drop packets of more than `bytes` bytes, in both directions.
 fn carries(pair: &mut Pair, bytes: usize) {
     (pair.to_server.carries, pair.to_client.carries) = (Some(bytes), Some(bytes));
 }
@@ -128,7 +128,7 @@ fn calls_survive_a_path_that_becomes_smaller_and_execute_once() {
             for number in 0..8 {
                 pair.call(session, number, &pattern(number, len));
             }
-            // The first packets arrive before the path becomes smaller.
+            // Up to 20 packets arrive before the path becomes smaller.
             for _ in 0..20 {
                 if let Some((_, bytes)) = pair.to_server.packets.pop_front() {
                     pair.at_server(CLIENT, &bytes);

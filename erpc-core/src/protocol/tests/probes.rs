@@ -1,5 +1,5 @@
-//! One probe for all calls to a silent server, and how much longer the client waits for a server or
-//! a method that was late.
+//! How few probes a client sends to a silent server, and how much longer it waits for a server or a
+//! method that was late.
 
 use std::time::Duration;
 

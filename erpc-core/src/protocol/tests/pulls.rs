@@ -243,7 +243,7 @@ fn done_is_sent_once_more_with_the_next_ping_and_never_again() {
     pair.live(ms(900));
     let done = pair.server.stats().rx_delivered;
     pair.live(ms(10_000));
-    // Only pings from now on: each delivers one packet.
+    // From here on the client sends only pings. Each of them counts as one delivered packet.
     assert!(pair.server.stats().rx_delivered - done <= 4);
     assert_eq!(
         pair.server.pool_stats().in_use,
@@ -341,7 +341,8 @@ fn repeated_pulls_of_the_same_packets_are_limited() {
         |pair: &mut Pair| -> usize { (0..10_000).map(|_| pulled(pair, 1, 1).len()).sum() };
     let first = singles(&mut pair);
     assert!((9..=9 + 9).contains(&first), "{first} single packets sent again");
-    // A client that has timed out gets one packet, plus a quarter of its credits again.
+    // After a pause as long as a client's timeout, the server sends 9 packets again: one packet,
+    // plus a quarter of the client's 32 credits.
     for _ in 0..3 {
         pair.pass(ms(5));
         assert_eq!(singles(&mut pair), 9);

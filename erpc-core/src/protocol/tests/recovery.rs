@@ -1,5 +1,6 @@
-//! Loss detection from later packets. Stamps distinguish the second loss of a packet from late
-//! reports of the first loss, and late answers from answers to a timeout's probe.
+//! How both sides detect a loss from packets that arrive later. Stamps distinguish the second loss
+//! of a packet from late reports of the first loss, and late answers from answers to a timeout's
+//! probe.
 
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ fn a_packet_lost_twice_is_sent_a_third_time_without_a_timeout() {
 #[test]
 fn several_reports_of_one_gap_roll_back_once() {
     let (mut pair, _, sent) = sending(8, 20);
-    // The packets after the lost one arrive in bursts of their own, and each causes a gap report.
+    // Each packet after the lost one arrives in a burst of its own and causes a gap report.
     let mut gaps = to_server(&mut pair, &[&sent[..2], &sent[3..4]].concat());
     for packet in &sent[4..] {
         gaps.extend(to_server(&mut pair, std::slice::from_ref(packet)));
@@ -93,7 +94,8 @@ fn late_packets_of_the_first_flight_cause_no_second_retransmission() {
     let gap = to_server(&mut pair, &[&sent[..2], &sent[3..7]].concat());
     let again = to_client(&mut pair, &gap);
     assert_eq!(numbers(&again)[0], 2);
-    // One burst contains the end of the first flight and the beginning of the second.
+    // One burst contains the last packet of the first flight, and the first packet that the client
+    // has sent again.
     let returned = to_server(&mut pair, &[&sent[7..8], &again[..1]].concat());
     assert_eq!(shape(&returned), [(Kind::CreditReturn, 3)]);
     let next = to_client(&mut pair, &returned);
@@ -116,7 +118,8 @@ fn a_path_that_drops_large_packets_is_not_flooded() {
     let (mut pair, _, mut sent) = sending(8, 4);
     let mut rounds = 0;
     while !sent.is_empty() {
-        // Only the last packet of each round arrives, as if it were the only small one.
+        // Only the last packet of each round arrives, as if the path dropped all full packets and
+        // only the last packet were shorter.
         let gaps = to_server(&mut pair, &sent[sent.len() - 1..]);
         sent = to_client(&mut pair, &gaps);
         rounds += 1;

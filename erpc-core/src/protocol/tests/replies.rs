@@ -113,8 +113,8 @@ fn a_gap_rolls_back_once_per_position() {
 
 #[test]
 fn after_a_timeout_progress_of_the_first_packet_probes_with_the_next_one() {
-    // The first packet has no stamp: its first copy may have arrived late, and so may the other
-    // packets.
+    // The first packet of a request has no stamp, so its credit return does not show which copy has
+    // arrived. If it was the first copy, the other packets may also arrive late.
     let (mut pair, session, _) = calling(10);
     pair.pass(ms(25));
     assert_eq!(shape(&pair.take_to_server()), [(Kind::Request, 0)]);

@@ -10,8 +10,7 @@ fn calling() -> (Pair, SessionId) {
     called_with(EndpointConfig::new(), 1)
 }
 
-/// A client that has called with a message of `packets` packets; its packets are taken off the
-/// wire.
+/// A client that has called with a message of `packets` packets, which are taken off the wire.
 fn called_with(config: EndpointConfig, packets: usize) -> (Pair, SessionId) {
     let (mut pair, session) = Pair::connected(1_472, config);
     let message = pair.message(packets);

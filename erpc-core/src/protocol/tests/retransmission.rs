@@ -47,8 +47,8 @@ fn an_unanswered_call_is_retransmitted_with_pauses_that_double_up_to_half_a_seco
     let sent = sends_within(&mut pair, ms(2_500));
     let requests: Vec<u64> =
         sent.iter().filter(|(_, kind)| *kind == Kind::Request).map(|(at, _)| *at).collect();
-    // Each pause is up to a quarter longer, so that clients that lost packets in the same queue do
-    // not retransmit in step.
+    // After the first timeout, each pause is up to a quarter longer than the doubled one, so that
+    // clients that lost packets in the same queue do not retransmit in step.
     let pauses: Vec<u64> = requests.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(requests[0], 20, "the first timeout is exact");
     for (pause, doubled) in pauses.iter().zip([40, 80, 160, 320, 500, 500, 500]) {
@@ -389,7 +389,7 @@ fn a_probe_for_a_lost_request_or_a_lost_response_is_needed() {
 
 #[test]
 fn a_probe_for_a_response_that_arrived_twice_was_needless() {
-    // With and without the next call in the slot.
+    // In the first case the slot gets a next call, in the second case it does not.
     for next in [true, false] {
         let (mut pair, session) = connected();
         pair.call(session, 1, b"late");

@@ -78,7 +78,7 @@ fn ping_reset_and_close_without_the_senders_id_have_no_effect() {
         pair.client_drops(SERVER, &emit(client, message), DropReason::Handshake);
         pair.server_drops(CLIENT, &emit(server, message), DropReason::Handshake);
     }
-    // The receiver's own id does not help either.
+    // A `Reset` that names the receiver's own id is dropped, too.
     pair.client_drops(
         SERVER,
         &emit(client, Control::Reset { unknown: client }),

@@ -33,7 +33,7 @@ fn keep_calling(pair: &mut Pair, from: SessionId, body: &[u8], turns: usize) -> 
 }
 
 /// Number of calls of session `busy` that complete before a call of `session`. 20 calls of `busy`
-/// are queued ahead of it.
+/// are queued ahead of this call.
 fn place_of(pair: &mut Pair, session: SessionId, body: &[u8], busy: SessionId) -> usize {
     for token in 0..20 {
         pair.call(busy, token, b"busy");

@@ -1,6 +1,7 @@
 //! Reports that packets were not delivered: a true one ends a session quickly, a forged one does
 //! not.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, TestRoute, connected, control, header, ms};
@@ -21,7 +22,8 @@ fn report(pair: &mut Pair, route: TestRoute, error: NetworkError, packet: &[u8])
     pair.housekeeping();
 }
 
-/// The network returns all packets to the server. Returns their number.
+/// The network reports all packets that the client has sent as undelivered. Returns the number of
+/// these packets.
 fn bounce(pair: &mut Pair, error: NetworkError) -> usize {
     let packets = pair.take_to_server();
     for packet in &packets {
@@ -38,8 +40,8 @@ fn pings(packets: &[Vec<u8>]) -> usize {
     packets.iter().filter(|p| matches!(control(p), Some(Control::Ping { .. }))).count()
 }
 
-/// Lets time pass while the network returns all packets, until the session has closed. Returns how
-/// long that took, and the number of reports.
+/// Lets time pass until the session has closed, while the network reports all packets of the client
+/// as undelivered. Returns how long that took, and the number of reports.
 fn until_closed(pair: &mut Pair, session: SessionId, error: NetworkError) -> (Duration, usize) {
     let (start, mut reports) = (pair.now, 0);
     while is_open(pair, session) {
@@ -150,7 +152,7 @@ fn a_report_that_knows_no_connection_id_or_no_recent_packet_is_ignored() {
     ignores(&mut pair, SERVER, &response);
     pair.pass_unread(Duration::from_secs(6), Duration::from_secs(6));
     pair.take_to_server();
-    // Sent once, 6 s ago.
+    // The client has sent the request only once, 6 s ago.
     ignores(&mut pair, SERVER, &request);
     assert!(is_open(&pair, session));
 }
@@ -167,7 +169,7 @@ fn a_refusing_host_that_returns_only_one_packet_ends_the_session_after_four_ping
         pair.pass(pair.client.next_deadline() - pair.now);
         assert!(pair.now - start < ms(100), "hosts send few ICMP messages");
     }
-    // Calls that time out also ping.
+    // Calls that time out also cause pings.
     assert!((4..=6).contains(&asked), "{asked}");
     assert!(pair.now - start >= ms(48), "{:?}", pair.now - start);
     assert_eq!(pair.closed(session), Some(Cause::Unreachable(REFUSED)));
@@ -180,6 +182,31 @@ fn an_error_that_may_pass_ends_a_session_if_it_lasts() {
     let (took, _) = until_closed(&mut pair, session, NO_ROUTE);
     assert!((ms(25)..ms(90)).contains(&took), "{took:?}");
     assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::Unreachable(NO_ROUTE)));
+}
+
+#[test]
+fn late_reports_of_pings_end_a_session_that_pings_often() {
+    const REPORTED_AFTER: Duration = ms(8);
+    for error in [NO_ROUTE, REFUSED] {
+        let config = EndpointConfig::new().ping_interval(ms(40)).liveness_timeout(ms(5_000));
+        let (mut pair, session) = Pair::connected(1_472, config);
+        // The session is silent for so long that it pings every 5 ms. Each ping is reported after
+        // the next one was sent.
+        let (start, mut wire) = (pair.now, VecDeque::new());
+        while is_open(&pair, session) {
+            let took = pair.now - start;
+            assert!(took < ms(1_000), "{error}: the session is still open after {took:?}");
+            let at = pair.now + REPORTED_AFTER;
+            wire.extend(pair.take_to_server().into_iter().map(|packet| (at, packet)));
+            let due = wire.iter().take_while(|(at, _)| *at <= pair.now).count();
+            for (_, packet) in wire.drain(..due) {
+                report(&mut pair, SERVER, error, &packet);
+            }
+            let next = wire.front().map_or(Instant::NEVER, |(at, _)| *at);
+            pair.pass(pair.client.next_deadline().min(next) - pair.now);
+        }
+        assert_eq!(pair.closed(session), Some(Cause::Unreachable(error)));
+    }
 }
 
 #[test]
@@ -289,7 +316,8 @@ fn a_forged_report_of_a_handshake_message_is_ignored_or_refuted() {
     report(&mut pair, SERVER, REFUSED, &late);
     report(&mut pair, STRANGER, REFUSED, &hello);
     assert_eq!(pair.take_to_server().len(), 0);
-    // An attacker on the path knows the id. It can delay no handshake by that.
+    // An attacker on the path knows the client's connection id and can forge such reports. They
+    // must not delay the handshake.
     for _ in 0..9 {
         report(&mut pair, SERVER, REFUSED, &hello);
     }

@@ -47,8 +47,8 @@ impl Wire {
         }
     }
 
-    /// Load of the data packets on the wire on a receive queue: their number, and their charge in
-    /// units.
+    /// The load that the data packets on the wire put on a receive queue: their number, and their
+    /// charge in units.
     pub(crate) fn load(&self, model: ChargeModel) -> (usize, u32) {
         let counts = |bytes: &&Vec<u8>| {
             let kind = Header::parse(bytes).expect("a valid header").kind;

@@ -94,7 +94,7 @@ mod tests {
     fn a_view_refers_to_the_bytes_at_any_address() {
         let mut bytes = vec![0];
         Fixed::encode(&point(), &mut bytes);
-        // At an odd address as well: a fixed layout has alignment 1.
+        // The view also works at an odd address, because a fixed layout has alignment 1.
         let view = <Fixed as Codec<Point>>::view(&bytes[1..]).unwrap();
         assert_eq!(*view, point());
         assert!(std::ptr::eq(std::ptr::from_ref(view).cast::<u8>(), &raw const bytes[1]));

@@ -77,8 +77,8 @@ fn not_prost(error: &prost::DecodeError) -> DecodeError {
     DecodeError::new(error.to_string())
 }
 
-/// Received bytes as a [`Buf`] for `prost`. A slice would work too, but copies into [`Bytes`] less
-/// directly.
+/// Received bytes as a [`Buf`] for `prost`. A slice would work too, but takes more steps to copy a
+/// field into [`Bytes`].
 struct Received<'a>(&'a [u8]);
 
 impl Buf for Received<'_> {
@@ -118,7 +118,8 @@ pub fn encode_into<C: Codec<M>, M>(message: &M, msgbuf: &mut MsgBuf) {
 #[inline(always)]
 pub(crate) fn encode_sized<C: Codec<M>, M>(message: &M, len: usize, msgbuf: &mut MsgBuf) {
     msgbuf.resize(len);
-    // A slice instead of the msgbuf as `BufMut`: the buffer is checked once, not for each field.
+    // `C` encodes into a slice, not into the msgbuf: so the capacity is checked once, not for each
+    // field.
     let mut rest = msgbuf.as_mut_slice();
     C::encode(message, &mut rest);
     // Bytes that the codec left unwritten may belong to an older message; they must not be sent.
@@ -152,7 +153,7 @@ impl std::error::Error for DecodeError {}
 mod tests {
     use super::*;
 
-    /// Announces four bytes and writes two.
+    /// A codec that announces four bytes and writes two.
     enum Short {}
 
     impl Codec<u16> for Short {

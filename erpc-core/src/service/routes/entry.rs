@@ -19,8 +19,8 @@ pub struct RouteEntry {
     info: Arc<MethodInfo>,
     /// Index among the server's methods.
     index: u32,
-    /// The handler is synchronous and runs in the event loop, and its method has no deadline of its
-    /// own.
+    /// True if the handler is synchronous and runs in the event loop, and its method has no
+    /// deadline of its own.
     plain: bool,
     run: Run,
 }
@@ -63,7 +63,7 @@ impl RouteEntry {
     }
 
     /// The deadline of a call that arrived with deadline `carried`: `carried`, or if that is never,
-    /// the method's own deadline. Calls `now` only in the second case.
+    /// the method's own deadline. Calls `now` only if it needs the method's own deadline.
     pub(crate) fn due(&self, carried: Instant, now: impl FnOnce() -> Instant) -> Instant {
         self.info.due(carried, now)
     }
@@ -109,6 +109,14 @@ impl RouteEntry {
     #[inline]
     pub(crate) fn index(&self) -> usize {
         self.index as usize
+    }
+
+    /// Runs the handler of a worker method in the event loop.
+    pub(super) fn run_in_loop(&mut self) {
+        if let Run::Sync(mode, _) = &mut self.run {
+            *mode = Mode::Dispatch;
+            self.plain = !self.info.has_deadline();
+        }
     }
 
     /// Adds an interceptor, which the existing ones wrap.

@@ -227,6 +227,12 @@ impl Routes {
         self.interceptors.push(interceptor);
     }
 
+    /// Runs the handlers of worker methods in the event loop, for endpoints without other threads.
+    pub(crate) fn without_workers(mut self) -> Self {
+        self.entries.iter_mut().for_each(|entry| Arc::make_mut(entry).run_in_loop());
+        self
+    }
+
     /// The method with this id.
     #[must_use]
     #[inline]

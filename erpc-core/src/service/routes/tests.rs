@@ -88,7 +88,8 @@ fn math() -> Routes {
     routes
 }
 
-/// A table whose method `LATER` defers and calls `start`.
+/// A table whose method `LATER` defers its answer and passes the request's number and the responder
+/// to `start`.
 fn later(start: impl Fn(u32, Responder<u32>) + Send + Sync + 'static) -> Routes {
     let mut routes = Routes::new();
     let handler = move |_: &(), request: Request<'_, u32>| Ok(request.defer(&start));

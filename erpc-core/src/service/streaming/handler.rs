@@ -14,7 +14,7 @@ use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::info::MethodInfo;
 use crate::service::interceptor::Passage;
-use crate::service::panics::{advise, handler_panicked};
+use crate::service::panics::handler_panicked;
 use crate::service::task::{Arrival, CallTask};
 use crate::service::{
     CallContext, CallHost, Codec, Encoded, MetadataRef, ReplySink, Request, Response,
@@ -204,8 +204,7 @@ where
             // panic.
             let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
             polled.unwrap_or_else(|panic| {
-                advise(self.method.full_name(), &*panic);
-                Poll::Ready(Err(handler_panicked(self.method.full_name())))
+                Poll::Ready(Err(handler_panicked(self.method.full_name(), &*panic)))
             })
         })
         .await
@@ -245,7 +244,7 @@ impl CallHost for StreamHost<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        // A cancel drops the task.
+        // A cancelled stream's task is dropped, so its handler never sees the cancellation.
         false
     }
 

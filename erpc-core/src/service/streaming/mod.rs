@@ -23,7 +23,7 @@ pub(crate) trait Source {
     /// Takes back the memory of a batch after all its items were read.
     fn batch_read(&self, memory: MsgBuf);
 
-    /// The reader was dropped.
+    /// Tells the source that the reader was dropped.
     fn drop_reader(&self);
 
     /// The metadata of the server's first item. Empty before that item has arrived, and at a
@@ -49,7 +49,7 @@ pub(crate) trait Sink {
     /// Whether items are no longer accepted.
     fn is_closed(&self) -> bool;
 
-    /// The writer was dropped: no more items follow.
+    /// Tells the sink that the writer was dropped: no more items follow.
     fn drop_writer(&self);
 }
 
@@ -185,7 +185,7 @@ impl<M> fmt::Debug for Incoming<M> {
     }
 }
 
-/// The messages of this side to the other side.
+/// Sends this side's messages to the other side.
 ///
 /// Messages that wait to be sent share batches of up to 32 KiB. A handler's `Outgoing` ends when
 /// the handler returns. A caller's `Outgoing` ends when it is dropped; the handler then gets the
@@ -218,7 +218,8 @@ impl<M> Outgoing<M> {
     /// [`RejectReason::StreamEnded`] if the other side accepts no more messages, otherwise the
     /// error that ended the stream. [`RejectReason::TooLarge`] and [`RejectReason::NoMemory`]
     /// concern only this message. The largest message of a stream is 24 bytes smaller than the
-    /// other side's limit for a call; the first message is also smaller by the metadata.
+    /// other side's limit for a call; the stream's metadata makes the limit of the first message
+    /// smaller still.
     pub async fn send(&self, message: impl Borrow<M>) -> Result<(), CallError> {
         let message = message.borrow();
         poll_fn(|cx| self.poll_send(cx, message)).await

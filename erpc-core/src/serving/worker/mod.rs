@@ -99,9 +99,9 @@ impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.queue.0.stop();
         for thread in self.threads.drain(..) {
-            // A handler may drop the pool. Its thread cannot join itself: it finishes the queue
-            // after the handler has returned. Handlers' panics are caught, so the result of a join
-            // is of no interest.
+            // A handler may drop the pool. The handler's thread cannot join itself. After the
+            // handler has returned, this thread handles the jobs that are left in the queue.
+            // Handlers' panics are caught, so the result of a join is of no interest.
             if !is_current(&thread) {
                 drop(thread.join());
             }
@@ -116,10 +116,16 @@ impl fmt::Debug for WorkerPool {
 }
 
 impl WorkerQueue {
-    /// Queues a job without waiting. A worker takes every queued job and answers it, also if its
-    /// handler may no longer start. The caller has to answer a refused job.
+    /// Queues a job without waiting. A worker takes every queued job, unless
+    /// [`WorkerQueue::take_waiting`] takes it out before, and answers it, even if the job's handler
+    /// may no longer start. The caller has to answer a refused job.
     pub(crate) fn push(&self, job: WorkerJob) -> Result<(), JobRefused> {
         self.0.push(job).map_err(|(refused, _)| refused)
+    }
+
+    /// Maximum number of waiting jobs.
+    pub(crate) fn limit(&self) -> usize {
+        self.0.limit()
     }
 
     /// Takes out the jobs of the endpoint with this mailbox that no worker has begun. The caller

@@ -8,7 +8,7 @@ use crate::clock;
 use crate::mutants::mutant;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// A queue of jobs from many threads to many.
+/// A queue of jobs from many endpoints to many workers.
 ///
 /// It uses a lock and a flag instead of a channel. A stop message in a channel would wait for room,
 /// and a job could be queued behind it.
@@ -40,6 +40,10 @@ impl<J> JobQueue<J> {
     pub(crate) fn new(limit: usize) -> Self {
         let state = JobQueueState { jobs: VecDeque::new(), idle: 0, stopped: false, ended: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new(), limit }
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     fn lock(&self) -> MutexGuard<'_, JobQueueState<J>> {
@@ -95,7 +99,7 @@ impl<J> JobQueue<J> {
         taken.into()
     }
 
-    /// A worker got no further job and ends.
+    /// Records that a worker got no further job and ends.
     pub(crate) fn note_end(&self) {
         self.lock().ended += 1;
         self.changed.notify_all();
@@ -135,8 +139,8 @@ mod tests {
     /// A worker must take a job or end within this time.
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// Runs `step` on a thread. The test does not join the thread if `step` does not return in
-    /// time.
+    /// Runs `step` on a thread. If `step` does not return within [`LIMIT`], the test fails and does
+    /// not wait for the thread.
     fn within_limit<R: Send + 'static>(
         expected: &str,
         step: impl FnOnce() -> R + Send + 'static,

@@ -44,7 +44,7 @@ fn request(
     Some(server.request(call, request, (request.items.count > 0).then_some(batch)))
 }
 
-/// Drains the answers: call and failure code, 0 for a reply.
+/// Takes all answers. Returns the call of each answer, with the failure's code or 0 for a reply.
 fn answers(server: &mut StreamServer<u32>) -> Vec<(u32, u32)> {
     let mut pool = Pool::new(1 << 20);
     let mut answers = Vec::new();

@@ -94,7 +94,8 @@ struct Stream {
     started: bool,
     stopped: bool,
     finished: Option<StreamResult>,
-    /// The client dropped its reader or gave up a call, so not every item needs to arrive.
+    /// True if the client has dropped its reader or given up a call. Then not every item needs to
+    /// arrive.
     disturbed: bool,
 }
 
@@ -123,7 +124,7 @@ struct World {
     server: StreamServer<u32>,
     stream: Stream,
     next_call: u32,
-    /// In flight to the server.
+    /// Calls in flight to the server.
     calls: Vec<(u32, StreamOp, MsgBuf)>,
     /// Calls that the client waits for.
     outstanding: HashMap<u32, StreamOp>,
@@ -131,7 +132,7 @@ struct World {
     waiting: HashSet<u32>,
     /// Calls that the client has given up without the server's knowledge.
     given_up: VecDeque<u32>,
-    /// In flight to the client.
+    /// Replies in flight to the client.
     replies: Vec<(u32, Result<MsgBuf, Status>)>,
 }
 

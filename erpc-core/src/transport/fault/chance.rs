@@ -1,9 +1,9 @@
 //! Repeatable random decisions, independent of each other.
 //!
-//! Every use has its own stream, and a stream is read by index, not sequentially. The index is the
-//! packet's number, or is computed from the packet's number and the number of its copy. So a
-//! decision depends only on the seed, on its use and on the index. A decision that is left out
-//! changes no other decision.
+//! Every kind of decision ([`Use`]) has its own stream of random numbers, which is read by index,
+//! not sequentially. The index is the packet's number, or is computed from the packet's number and
+//! the number of its copy. So a decision depends only on the seed, on its kind and on the index. A
+//! decision that is left out changes no other decision.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl Stream {
 /// A random event with a fixed chance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lot {
-    /// In units of 2^-53, the resolution of a float between 0 and 1.
+    /// The event's probability, in units of 2^-53, the resolution of a float between 0 and 1.
     chance: u64,
     stream: Stream,
 }

@@ -15,9 +15,9 @@ pub struct Damage(
 );
 
 impl Damage {
-    /// Most bits flipped in one copy.
+    /// Maximum number of bits that are flipped in one copy.
     pub const MAX_FLIPS: u64 = 8;
-    /// Most bytes appended to one copy.
+    /// Maximum number of bytes that are appended to one copy.
     pub const MAX_EXTENSION: u64 = 64;
 
     const CORRUPT: u64 = 1;

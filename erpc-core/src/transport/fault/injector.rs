@@ -81,7 +81,8 @@ struct Delay {
     stream: Stream,
 }
 
-/// Indices per packet in a stream that is drawn for each copy of a packet. Each copy has its own.
+/// Number of indices that a packet has in a stream from which each of its copies draws a number.
+/// Each copy has an index of its own.
 const PLACES: u64 = 8;
 const _: () = assert!(Fate::MAX_COPIES as u64 <= PLACES);
 
@@ -284,7 +285,7 @@ pub struct PacketCopy {
 }
 
 impl Fate {
-    /// Most copies that arrive: the packet itself and its duplicates.
+    /// Maximum number of copies that arrive: the packet itself and its duplicates.
     pub const MAX_COPIES: usize = 1 + Faults::MAX_COPIES as usize;
 
     const LOST: Self = Self(Kind::Lost);

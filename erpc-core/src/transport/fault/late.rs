@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::packets::Owned;
 use crate::time::Instant;
 
-/// Most packets held back in one direction. Large, because a spike of 10 s holds many.
+/// Maximum number of packets held back in one direction. It is large, because a delay spike of 10 s
+/// holds many packets back.
 const MOST: usize = 65_536;
 
 /// Packets in order of due time, then of arrival.

@@ -40,7 +40,7 @@ struct Way<R> {
     too_long: u64,
 }
 
-/// Most buffers kept for reuse.
+/// Maximum number of buffers that are kept for reuse.
 const SPARE: usize = 256;
 
 impl<R> Way<R> {

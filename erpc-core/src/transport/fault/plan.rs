@@ -61,7 +61,7 @@ pub struct Outage {
 }
 
 impl Faults {
-    /// Most duplicates that [`Faults::duplicate`] adds to a packet.
+    /// Maximum number of duplicates that [`Faults::duplicate`] adds to a packet.
     pub const MAX_COPIES: u8 = 5;
     /// Longest delay of any kind.
     pub const MAX_DELAY: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ impl Faults {
         Self::default()
     }
 
-    /// The packet is lost.
+    /// Loses a packet.
     #[must_use]
     pub fn drop(mut self, chance: f64) -> Self {
         self.drop = chance;
@@ -88,9 +88,9 @@ impl Faults {
         self
     }
 
-    /// The packet is duplicated: 1 to `copies` more arrive, all counts equally likely, each with
-    /// its own delay of 0 to `late`. `copies` is clamped to 1 to [`Faults::MAX_COPIES`], `late` to
-    /// at most [`Faults::MAX_DELAY`].
+    /// Duplicates a packet: 1 to `copies` more copies arrive, each number with the same
+    /// probability. Each copy has its own delay of 0 to `late`. `copies` is clamped to 1 to
+    /// [`Faults::MAX_COPIES`], `late` to at most [`Faults::MAX_DELAY`].
     #[must_use]
     pub fn duplicate(mut self, chance: f64, copies: u8, late: Duration) -> Self {
         let (copies, late) = (copies.clamp(1, Self::MAX_COPIES), late.min(Self::MAX_DELAY));
@@ -98,39 +98,39 @@ impl Faults {
         self
     }
 
-    /// The packet is held back for 0 to `late`, so that later ones overtake it. `late` is clamped
-    /// to [`Faults::MAX_DELAY`].
+    /// Holds a packet back for 0 to `late`, so that later packets overtake it. `late` is clamped to
+    /// [`Faults::MAX_DELAY`].
     #[must_use]
     pub fn reorder(mut self, chance: f64, late: Duration) -> Self {
         self.reorder = Delay { chance, max: late.min(Self::MAX_DELAY) };
         self
     }
 
-    /// The packet is held back for 0 to `max`, for delays that are long and rare. `max` is clamped
-    /// to [`Faults::MAX_DELAY`]. Separate from [`Faults::reorder`], so that a plan can have both; a
-    /// packet that suffers both waits for their sum.
+    /// Holds a packet back for 0 to `max`. Meant for delays that are long and rare. `max` is
+    /// clamped to [`Faults::MAX_DELAY`]. This fault is separate from [`Faults::reorder`], so that a
+    /// plan can have both. A packet that suffers both waits for the sum of the delays.
     #[must_use]
     pub fn spike(mut self, chance: f64, max: Duration) -> Self {
         self.spike = Delay { chance, max: max.min(Self::MAX_DELAY) };
         self
     }
 
-    /// 1 to 8 bits are flipped. All three kinds of damage are drawn separately for each copy of a
-    /// packet.
+    /// Flips 1 to 8 bits of a packet. This damage and those of [`Faults::truncate`] and
+    /// [`Faults::extend`] are drawn separately for each copy of a packet.
     #[must_use]
     pub fn corrupt(mut self, chance: f64) -> Self {
         self.corrupt = chance;
         self
     }
 
-    /// The packet loses at least the last byte, possibly all bytes.
+    /// Cuts off the end of a packet: at least the last byte, possibly all bytes.
     #[must_use]
     pub fn truncate(mut self, chance: f64) -> Self {
         self.truncate = chance;
         self
     }
 
-    /// 1 to 64 random bytes are appended.
+    /// Appends 1 to 64 random bytes to a packet.
     #[must_use]
     pub fn extend(mut self, chance: f64) -> Self {
         self.extend = chance;

@@ -24,7 +24,7 @@ impl Barrier {
         Self { asymmetric: *ASYMMETRIC.get_or_init(os::register) }
     }
 
-    /// The senders' half, between their store and their load. Frequent, so it must be cheap.
+    /// The senders' half, between their store and their load. It runs often, so it must be cheap.
     #[inline]
     pub(super) fn light(self) {
         if self.asymmetric {
@@ -34,8 +34,8 @@ impl Barrier {
         }
     }
 
-    /// The sleeper's half, between its store and its load. Rare; costs a system call of a few
-    /// microseconds.
+    /// The sleeper's half, between its store and its load. It runs rarely. It costs a system call
+    /// of a few microseconds.
     pub(super) fn heavy(self) {
         fence(Ordering::SeqCst);
         if self.asymmetric {

@@ -46,8 +46,8 @@ use super::{
 };
 use crate::wire::HEADER_LEN;
 
-/// A few round trips between two busy loops. If the scheduler stops an endpoint's thread, its
-/// packets seem lost, which costs one retransmitted packet.
+/// This time is a few round trips between two busy loops. If the scheduler stops an endpoint's
+/// thread for longer, packets to this endpoint seem lost, which costs one retransmitted packet.
 const MIN_RTO: Duration = Duration::from_micros(50);
 
 /// Two event loops poll each other's rings in turn, and each handles up to several hundred small
@@ -130,15 +130,16 @@ impl MemConfig {
     /// 4,096 bytes of payload per packet. Clamped to [`MIN_DATAGRAM`] to 1 MiB.
     ///
     /// Two ports exchange datagrams of at most the smaller of their limits. A ring uses 192 bytes
-    /// per entry. A ring that carries large datagrams uses that limit, rounded up, in addition.
+    /// per entry. If a ring carries datagrams that do not fit these bytes, each entry also uses as
+    /// many bytes as that smaller limit, rounded up.
     #[must_use]
     pub fn max_datagram(mut self, bytes: usize) -> Self {
         self.max_datagram = bytes.clamp(MIN_DATAGRAM, 1 << 20);
         self
     }
 
-    /// Number of packets that the port has room for, in total and from each sender. Default 512;
-    /// clamped to 32 to 65,536.
+    /// Capacity of the port's receive queue, in packets: of each sender's ring, and for all senders
+    /// together. Default 512; clamped to 32 to 65,536.
     ///
     /// With more entries, peers may have more packets in flight. A ring uses its slots in turn, so
     /// more entries also use more of the cache.

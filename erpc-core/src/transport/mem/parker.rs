@@ -26,7 +26,7 @@ enum OwnerState {
 pub(super) struct Parker {
     /// An [`OwnerState`].
     state: AtomicU8,
-    /// [`Parker::wake`] was called, and the owner has not seen it yet.
+    /// True if the owner was woken and has not seen it yet.
     woken: AtomicBool,
     mutex: Mutex<()>,
     condvar: Condvar,

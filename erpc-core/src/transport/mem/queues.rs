@@ -89,7 +89,8 @@ impl MemRx {
     /// Adds new rings and removes finished ones. Called only while no packet is lent.
     #[cold]
     fn look_through_rings(&mut self) {
-        // Read before the rings, so that a concurrent change is seen the next time.
+        // Read the number of changes before the rings. So a change that happens in between is seen
+        // by the next call.
         self.seen = self.port.changes();
         self.rings.append(&mut self.port.take_arrivals());
         self.is_draining = false;
@@ -188,7 +189,7 @@ impl Drop for Outgoing {
 pub struct MemTx {
     local: Arc<Port>,
     ports: Arc<Ports>,
-    /// Indexed by the number of the receiving port.
+    /// The rings to other ports, indexed by the number of the receiving port.
     rings: Vec<Option<Outgoing>>,
     /// Numbers of the ports whose rings have staged packets.
     staged: Vec<u32>,

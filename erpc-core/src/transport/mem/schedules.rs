@@ -15,7 +15,8 @@ fn parker() -> (Arc<Parker>, Arc<AtomicU32>) {
     (Arc::new(Parker::new()), Arc::new(AtomicU32::new(0)))
 }
 
-/// On each of two threads, increments the count and runs `notify`. Parks until the count is 2.
+/// On each of two threads, increments the count and runs `notify`. The calling thread parks until
+/// the count is 2.
 fn two_notify(notify: fn(&Parker), is_ready: fn(u32) -> bool) {
     let (parker, count) = parker();
     let threads = [(); 2].map(|()| {

@@ -65,7 +65,8 @@ fn number_in(bytes: &[u8]) -> u64 {
 #[test]
 fn packets_in_three_pieces_arrive_whole() {
     let (mut alice, mut bob) = two_ports();
-    // Lengths around the small slot's 184 bytes, and at the largest datagram.
+    // Lengths of the message. With header and trailer, some packets are just below or above the
+    // small slot's 184 bytes, and the longest is the largest datagram.
     for len in [0, 1, 8, 40, 155, 156, 157, 1_000, 4_092] {
         let mut message = MsgBuf::detached(len).unwrap();
         message.resize(len);

@@ -1,4 +1,4 @@
-//! The way by which packets leave this host, from its routing table.
+//! Finds out, from this host's routing table, where packets to a peer leave the host.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -113,7 +113,7 @@ mod tests {
     fn a_truncated_answer_gives_no_egress() {
         let mut answer = [0; HEAD + ROUTE + 16];
         answer[4..6].copy_from_slice(&libc::RTM_NEWROUTE.to_ne_bytes());
-        // An attribute of five bytes, padded to eight, then the interface.
+        // The answer has an attribute of five bytes, padded to eight, and then the interface.
         let attributes = [[5_u16, libc::RTA_PREFSRC], [7, 0], [8, libc::RTA_OIF]];
         let bytes = attributes.iter().flatten().flat_map(|number| number.to_ne_bytes());
         answer[HEAD + ROUTE..].iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
@@ -123,7 +123,7 @@ mod tests {
         for len in 0..answer.len() {
             assert_eq!(Egress::parse(&answer[..len]), None, "{len} bytes");
         }
-        // An attribute shorter than its header.
+        // An attribute whose length is smaller than its header is refused.
         answer[HEAD + ROUTE..][..2].copy_from_slice(&3_u16.to_ne_bytes());
         assert_eq!(Egress::parse(&answer), None);
         answer[4..6].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());

@@ -49,7 +49,8 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// For a socket bound to `local` that sends datagrams of at most `max_datagram` bytes.
+    /// The paths of a socket that is bound to `local` and sends datagrams of at most `max_datagram`
+    /// bytes.
     pub(super) fn new(local: SocketAddr, max_datagram: usize) -> Self {
         Self { local, max_datagram, links: Links::default(), recent: Recent::default() }
     }

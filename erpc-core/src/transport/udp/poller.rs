@@ -80,8 +80,8 @@ impl Poller {
     pub(super) fn end_sleep(&self, rung: bool) {
         self.bell.state.swap(IDLE, Ordering::AcqRel);
         if rung {
-            // Reset, so that one wake ends one sleep. A waker that writes late ends one more sleep,
-            // which is allowed.
+            // Reset the eventfd, so that one wake ends one sleep. A waker that writes late ends one
+            // more sleep, which is allowed.
             let _ = rustix::io::read(&self.bell.event, &mut [0_u8; 8]);
         }
     }

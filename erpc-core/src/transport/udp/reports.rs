@@ -11,8 +11,9 @@
 //!
 //! In a group, the kernel selects the socket for an ICMP message by a hash of the addresses, not by
 //! the program that steers packets. So the error of one member's packet arrives at any member. The
-//! quoted packet tells which one sent it only if it is a handshake message. All members get the
-//! others; the protocol of each ignores what it has not sent.
+//! quoted packet names the member that sent it only if it is a handshake message. The reports of
+//! all other packets go to all members; the protocol of each member ignores a report of a packet
+//! that it has not sent.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -33,7 +34,7 @@ const READ_AT_ONCE: usize = 16;
 /// The reports that wait for one endpoint.
 #[derive(Default)]
 pub(super) struct Reports {
-    /// There may be reports, here or in the socket's error queue.
+    /// True if there may be reports, here or in the socket's error queue.
     raised: AtomicBool,
     waiting: Mutex<VecDeque<Undelivered<UdpRoute>>>,
     /// Wakes the endpoint's thread. Set in a group, whose other threads leave reports here.
@@ -51,7 +52,8 @@ impl Reports {
         self.raised.load(Ordering::Relaxed)
     }
 
-    /// A call on the socket has failed: its error queue may have an entry.
+    /// Raises the flag. Called, for example, after a call on the socket has failed, because the
+    /// socket's error queue may then have an entry.
     #[cold]
     pub(super) fn raise(&self) {
         self.raised.store(true, Ordering::Release);
@@ -112,7 +114,8 @@ impl ErrorQueue {
         if next.is_some() {
             return next;
         }
-        // Lowered before the queues are read: an entry that comes meanwhile raises it again.
+        // The flag is lowered before the error queue is read. If an entry comes after the last
+        // read, the flag is raised again.
         if !reports.raised.swap(false, Ordering::AcqRel) {
             return None;
         }

@@ -153,7 +153,7 @@ impl fmt::Debug for UdpRoute {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Family {
     V4,
-    /// Also IPv4, as mapped addresses, if the socket is bound to the unspecified address.
+    /// IPv6, and also IPv4 as mapped addresses if the socket is bound to the unspecified address.
     V6,
 }
 

@@ -6,8 +6,8 @@
 //! - One call for many datagrams. With a single packet queued, this costs 50 % more than the first
 //!   way.
 //! - Runs of packets from one peer, coalesced by the kernel (`UDP_GRO`) into one datagram that
-//!   passes through its stack once. This gives ten times the rate under load, but the packet length
-//!   arrives as ancillary data, which makes every single packet more expensive.
+//!   passes through the network stack once. This gives ten times the rate under load, but the
+//!   packet length arrives as ancillary data, which makes every single packet more expensive.
 //!
 //! Marks of congested switches (ECN) are ancillary data, too. An endpoint that enables them cannot
 //! use the cheapest way: a single packet then always costs as much as with coalescing.
@@ -54,7 +54,7 @@ pub struct UdpRx {
     emptied: bool,
     /// Whether this burst's system call failed because of a packet sent earlier.
     failed: bool,
-    /// Told when a call fails.
+    /// Their flag is raised when a receive call fails.
     reports: Arc<Reports>,
     /// The burst that is lent out.
     packets: [Packet; MAX_BURST],
@@ -201,8 +201,9 @@ impl UdpRx {
         self.control_len = Controls::bytes(usize::from(self.coalescing) + usize::from(self.ecn));
     }
 
-    /// A receive call has failed. Every error except "nothing queued" reports an earlier packet sent
-    /// by this socket, and is cleared by the call. Datagrams may be queued all the same.
+    /// Handles the failure of a receive call. Every error except "nothing queued" reports an
+    /// earlier packet sent by this socket, and is cleared by the call. Datagrams may be queued all
+    /// the same.
     #[cold]
     fn fail(&mut self) -> usize {
         self.failed = true;
@@ -321,9 +322,10 @@ impl UdpRx {
         (self.run, self.run_packets) = (0, 0);
     }
 
-    /// Stops coalescing, unless packets arrived meanwhile: the kernel reports packet lengths only
-    /// while it coalesces. (A coalesced run that another processor is just queuing can slip
-    /// through. It is treated as one long packet, which this queue or the protocol drops.)
+    /// Stops coalescing. If packets are queued at that moment, starts again, because they may be
+    /// coalesced, and the kernel reports the lengths of their packets only while it coalesces. (A
+    /// coalesced run that another processor is just queuing can slip through. It is treated as one
+    /// long packet, which this queue or the protocol drops.)
     #[cold]
     fn stop_coalescing(&mut self) {
         self.singles = 0;

@@ -76,7 +76,8 @@ impl UdpSocket {
             address,
             errno,
         })?;
-        // A kernel that refuses this reports no errors. Silence then shows that a peer is gone.
+        // A kernel that refuses this option reports no errors. Then only the silence of a peer
+        // shows that the peer is gone.
         let _ = report_errors(&socket, family);
         // The kernel caps both buffers at the administrator's limits instead of failing.
         socket
@@ -148,7 +149,8 @@ impl UdpSocket {
         })
     }
 
-    /// Sets options, given as level, name and value, that are 0 so far; all of them, or none.
+    /// Sets all `options`, or none if one is refused. Each option is given as level, name and
+    /// value, and must have the value 0 before.
     pub(super) fn set_all(&self, options: &[(i32, i32, i32)]) -> Result<(), Errno> {
         for (done, &(level, name, value)) in options.iter().enumerate() {
             if let Err(errno) = sys::set_option(self.fd(), level, name, value) {
@@ -174,7 +176,8 @@ impl UdpSocket {
 fn never_fragment(socket: &Socket, family: Family) -> Result<(), Errno> {
     if family == Family::V6 {
         sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO)?;
-        // For mapped addresses. An IPv6-only socket refuses this and does not need it.
+        // Packets to mapped addresses use the IPv4 option. An IPv6-only socket refuses it and does
+        // not need it.
         let _ = sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO);
         return Ok(());
     }

@@ -19,8 +19,8 @@ use crate::wire::Kind;
 /// Number of members that the one steering byte can distinguish.
 pub(super) const MAX_GROUP: usize = 256;
 
-/// Opens `members` sockets on `config`'s address; true if they share the port. Member `i` then
-/// receives the packets whose first byte is `i`; see [`program`].
+/// Opens `members` sockets on `config`'s address. Returns them, and true if they share the port.
+/// Member `i` then receives the packets whose first byte is `i`; see [`program`].
 ///
 /// If the kernel refuses to steer, each member has its own port: the first member has the
 /// requested port, the others have any port.

@@ -24,7 +24,7 @@ pub(super) struct Inboxes(Box<[Inbox]>);
 
 #[derive(Default)]
 struct Inbox {
-    /// Whether the inbox has packets; saves the owner the lock.
+    /// Whether the inbox has packets. While it has none, the owner need not take the lock.
     pending: AtomicBool,
     strays: Mutex<Strays>,
     /// Wakes the owner.

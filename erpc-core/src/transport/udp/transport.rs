@@ -27,8 +27,8 @@ use crate::transport::{
 pub const OVERFLOW_HINT: &str = "the kernel dropped datagrams because this endpoint's receive buffer was full: \
     raise it with `sysctl -w net.core.rmem_max=8388608` and UdpConfig::recv_buffer, or use more endpoints";
 
-/// A few wake-up delays of a sleeping thread. A busy machine's scheduler occasionally delays
-/// longer; that is mistaken for a loss and costs one retransmitted packet.
+/// This time is a few wake-up delays of a sleeping thread. A busy machine's scheduler occasionally
+/// causes a longer delay, which is mistaken for a loss and costs one retransmitted packet.
 const MIN_RTO: Duration = Duration::from_millis(1);
 
 /// Round-trip time and its variation without queues in the network: system calls, interrupts, the
@@ -131,8 +131,9 @@ impl UdpTransport {
     /// Closes the socket, which releases the port, although this transport still exists. It then
     /// receives nothing, and sends nothing.
     pub(crate) fn close(&self) {
-        // The socket's descriptor becomes one of the eventfd, on which the calls for sockets fail.
-        // If the kernel refuses, the socket is closed with the last part of the transport.
+        // The socket's descriptor becomes a second descriptor of the eventfd, on which the system
+        // calls for sockets fail. If the kernel refuses, the socket is closed with the last part of
+        // the transport.
         let _ = sys::replace(self.socket.fd(), self.poller.event());
     }
 

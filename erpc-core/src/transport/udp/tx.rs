@@ -32,7 +32,8 @@ const STAGING: usize = MAX_BURST * COPY_LIMIT;
 const STALLS: u32 = 4;
 const STALL: Duration = Duration::from_micros(500);
 
-/// How often a call that sends is repeated because of the errors of other packets.
+/// How often, at most, a call that sends is repeated because it has returned the error of another
+/// packet.
 const REPEATS: u32 = 4;
 
 // The kernel splits a message into at most 64 packets (`UDP_MAX_SEGMENTS`, 128 since Linux 6.9).
@@ -104,7 +105,7 @@ impl Piece {
 /// The kernel's view of a flush. Pointers are written right before they are used.
 struct Batch {
     headers: Headers,
-    /// At most three per packet.
+    /// The I/O vectors of all messages, at most three per packet.
     vectors: Box<[libc::iovec]>,
     controls: [Control; MAX_BURST],
     /// Number of packets in each message.
@@ -182,8 +183,8 @@ impl UdpTx {
     }
 
     /// Drops staged packet `at`, which the system does not send. Reports it, unless the system may
-    /// send the next copy. Of held packets, none is reported: handshake messages and pings are
-    /// copied.
+    /// send the next copy. A held packet is never reported. The protocol still learns that a peer
+    /// cannot be reached, because handshake messages and pings are always copied.
     #[cold]
     fn refused(&mut self, at: usize, errno: Errno) {
         self.counters.dropped += 1;
@@ -294,7 +295,8 @@ impl UdpTx {
             let mut end = None;
             for packet in &mut staged[at..at + packets] {
                 match &mut packet.place {
-                    // Adjacent to the previous packet: extend its vector.
+                    // This packet follows the previous packet in the staging area, so the previous
+                    // packet's vector is extended.
                     Place::Copied(offset) if end == Some(*offset) => {
                         batch.vectors[vectors - 1].iov_len += packet.len as usize;
                     }

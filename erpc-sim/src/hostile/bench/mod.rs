@@ -27,7 +27,7 @@ use crate::transport::{Nic, Port, Sent, SimTransport};
 use crate::{Random, SimRoute};
 
 /// Processor time of a turn of the server's loop without packets, in ns: two system calls and a
-/// clock read (a system call takes 109 ns on this class of machine; kernel bypass takes less).
+/// clock read (a system call took 109 ns where this was measured; kernel bypass takes less).
 pub const TURN_NANOS: u64 = 300;
 /// Processor time of a received or sent packet, in ns. UDP with segmentation offload echoes 5.4
 /// million packets per second in runs of 16: 185 ns for one packet in and one packet out, so 93 ns
@@ -37,8 +37,8 @@ pub const PACKET_NANOS: u64 = 100;
 /// The server's address.
 pub const VICTIM: SimRoute = SimRoute::new(0, SimRoute::SERVICE);
 
-/// Time from a client's connect to its first call, at least, in ns. The session is open by then.
-/// The victim makes its own calls from this time on.
+/// The least time from a client's connect to its first call, in ns. The client's session is open by
+/// then. The victim begins its own calls this long after the start of the run.
 const CALLS_FROM: u64 = 2_000_000;
 /// Start of the measurement, in ns. Attacks should have begun by then.
 const MEASURED_FROM: u64 = 4_000_000;
@@ -62,7 +62,7 @@ pub struct Bench {
     pub rx_packets: u32,
     /// The server's limits.
     pub config: EndpointConfig,
-    /// A server to which the victim has a session and keeps making calls.
+    /// A server that the victim itself calls all the time, over one session.
     pub victim_calls: Option<SimRoute>,
 }
 
@@ -113,7 +113,8 @@ pub struct AttackReport {
     /// Bytes that the attacker sent from addresses without a host, which are never validated, and
     /// bytes that the server sent to these addresses.
     pub strangers_bytes: (u64, u64),
-    /// The largest excess of bytes sent to such an address over bytes sent from it.
+    /// The largest excess, over all addresses without a host, of the bytes sent to the address over
+    /// the bytes sent from it.
     pub worst_excess: u64,
 }
 
@@ -253,7 +254,7 @@ struct BenchRun {
     victim: Victim,
     clients: Vec<Client>,
     attackers_host: u32,
-    /// Bytes from and to addresses that no endpoint here has.
+    /// Bytes from and to each address that no endpoint of the bench has.
     strangers: BTreeMap<SimRoute, (u64, u64)>,
     worst_excess: u64,
     attack_packets: u64,

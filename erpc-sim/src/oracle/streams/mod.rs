@@ -13,17 +13,18 @@ use crate::counters::counters;
 use crate::pattern;
 use crate::stream_script::{Direction, Flow, StreamScript};
 
-/// The most batches from the client: in flight, unread or being read, and the batch that is being
-/// filled.
+/// The most batches by which the client can be ahead of the handler that reads them: batches in
+/// flight, unread batches, the batch that is being read, and the batch that is being filled.
 const MOST_UP: usize = MAX_UNREAD + 1;
 
-/// The most batches from the server, counted in the same way.
+/// The most batches by which the handler can be ahead of the client's reader, counted as in
+/// `MOST_UP`.
 const MOST_DOWN: usize = MAX_PULLS + 1;
 
 /// Bytes in front of each item in a packet.
 const ITEM_HEAD: usize = 4;
 
-/// The progress of the items of one side.
+/// The progress of the items in one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     sent: u32,
@@ -42,7 +43,7 @@ enum StreamPhase {
     Running,
     /// The session is free for the next stream.
     Over,
-    /// The user is done with the stream, too.
+    /// The session is free, and the client's user is done with the stream, too.
     Ended,
     /// The client has died.
     Abandoned,
@@ -68,7 +69,7 @@ pub(super) struct Stream {
     deadline: Option<Instant>,
     /// The client wants no more items, or has learned of an error.
     given_up: bool,
-    /// The reader has learned how the stream ended.
+    /// The client's reader has learned how the stream ended.
     told: bool,
     /// The handler must not start any more: the server knows that the stream is over, or the client
     /// learned that the stream was not executed.
@@ -133,8 +134,8 @@ impl Oracle {
         self.stream_counts
     }
 
-    /// The most work that remains for the streams under way: bytes, items with four further calls
-    /// per stream, and pauses in ns.
+    /// The most work that remains for the streams under way, as three sums: the bytes, the items
+    /// plus four further calls per stream, and the pauses in ns.
     pub(crate) fn stream_backlog(&self) -> (u64, u64, u64) {
         let open = self.streams.iter().filter(|stream| stream.phase != StreamPhase::Abandoned);
         let left = |flow: &Flow, lane: &Lane| {
@@ -312,7 +313,7 @@ impl Oracle {
         self.streams[id as usize].handler = Handler::Stopped;
     }
 
-    /// The client's writer learns that it may send no more.
+    /// The client's writer learns that it must send no more items.
     pub(crate) fn sending_is_refused(&mut self, id: u32, error: &CallError) {
         let Stream { handler, up, given_up, .. } = &self.streams[id as usize];
         let ended = matches!(handler, Handler::Ended(_) | Handler::Stopped);

@@ -25,7 +25,7 @@ pub(super) struct ClientStream {
     deadline: Instant,
     writer: Writer,
     reader: Reader,
-    /// Its calls that have not ended.
+    /// The stream's calls that have not ended.
     calls: Vec<(u64, StreamOp)>,
     /// The deadline has passed.
     late: bool,
@@ -36,7 +36,7 @@ pub(super) struct ClientStream {
 }
 
 impl ClientStream {
-    /// Begins stream `id`: number `number` on its session.
+    /// Begins stream `id`, which has the number `number` on its session.
     pub(super) fn begin(
         id: u32,
         (session, number, open): (SessionId, u32, bool),
@@ -80,7 +80,7 @@ impl ClientStream {
         !self.calls.is_empty()
     }
 
-    /// Whether the stream has ended since the last look, so that its session is free.
+    /// Whether the stream is over, so that its session is free. True only once.
     pub(super) fn is_newly_over(&mut self) -> bool {
         self.machine.is_over() && !std::mem::replace(&mut self.known_over, true)
     }

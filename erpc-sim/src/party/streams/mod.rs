@@ -1,5 +1,5 @@
-//! The streams of a party: both ends of `erpc_core::stream`. The ends are bound to calls in the
-//! same way as in `client/stream` and `serving/stream.rs`.
+//! The streams of a party: both ends of `erpc_core::stream`. The ends are bound to calls as in
+//! `client/stream` and `serving/stream.rs` of `erpc-core`.
 //!
 //! ```text
 //!   Streams         the streams of one endpoint, and their resources          mod.rs
@@ -199,7 +199,8 @@ impl Party {
         self.streams.means.ended_early
     }
 
-    /// Describes a stream that still exists, or its remaining state; `None` if there is none.
+    /// Describes a stream that this party has begun and that still exists, or else the state that
+    /// remains of a stream that it serves. `None` if there is neither.
     pub(crate) fn stream_rest(&self) -> Option<String> {
         let Streams { begun, served, .. } = &self.streams;
         let served = served.iter().find_map(Served::rest);
@@ -212,7 +213,8 @@ impl Party {
     }
 }
 
-/// The bytes of a message, in memory that outlives the call.
+/// The message as a msgbuf. The bytes of a packet are copied, because the receive buffer holds them
+/// only until the next burst.
 fn owned(body: Body<'_>, pool: &mut Pool) -> Result<MsgBuf, NoMemory> {
     match body {
         Body::Message(message) => Ok(message),

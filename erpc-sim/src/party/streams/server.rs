@@ -54,7 +54,8 @@ impl Handler {
         }
     }
 
-    /// Whether the handler waits for nothing more.
+    /// Whether the handler can end: it has sent all items that it will send, and it has read all
+    /// items or need not read them all.
     fn is_done(&self) -> bool {
         let StreamScript { fails_after, careless, .. } = self.script;
         let all_sent = self.writer.sent == self.most();

@@ -88,7 +88,7 @@ impl Reader {
         self.pace.pausing = false;
     }
 
-    /// Reads an item of the batch, if there is a batch.
+    /// Reads an item of the batch. Returns false if there is no batch.
     pub(super) fn read(&mut self, id: u32, of: Direction, oracle: &mut Oracle) -> bool {
         let Some(batch) = &mut self.batch else { return false };
         match batch.next_item() {

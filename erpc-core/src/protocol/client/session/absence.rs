@@ -1,10 +1,11 @@
 //! After a long silence, a session asks the server whether it still knows the session, before it
 //! sends further calls.
 //!
-//! A loop that does not run answers no pings, so its servers declare it dead after their liveness
-//! timeout. A call sent then would reach a server that drops the packet, and would end as
-//! [`MaybeExecuted`](crate::protocol::CallError::MaybeExecuted): the client cannot know that the
-//! packet was dropped. So the session sends a ping first, and calls wait in its queue:
+//! A client whose loop does not run answers no pings, so its servers declare it dead after their
+//! liveness timeout. A server that has done so drops the packets of the client's next call. This
+//! call would end as [`MaybeExecuted`](crate::protocol::CallError::MaybeExecuted), because the
+//! client cannot know that the packets were dropped. So the session sends a ping first, and calls
+//! wait in its queue:
 //!
 //! ```text
 //!            silence, or an absence of the loop
@@ -23,8 +24,9 @@ use crate::protocol::turn::Turn;
 use crate::transport::{Route, TxQueue};
 
 impl<R: Route> OpenSession<R> {
-    /// The timer is not armed for the time in which a plain call needs it: arms it. False if the
-    /// timer is so much overdue that calls must wait until the server has answered a ping.
+    /// Called before a plain call is sent, if the session's timer fires too late for the call's
+    /// timeout or is overdue. If the timer fires too late, arms it for the timeout. Returns false
+    /// if the timer is so much overdue that calls must wait until the server has answered a ping.
     #[cold]
     pub(super) fn mind_timer<X>(&mut self, turn: &mut Turn<'_, X>) -> bool {
         if self.common.timer.at() < turn.now {
@@ -36,7 +38,7 @@ impl<R: Route> OpenSession<R> {
     }
 
     /// Begins a check if this endpoint's loop was away for so long that the server may have dropped
-    /// the session. The timer shows that, because an open session always has one.
+    /// the session. An overdue timer shows this: an open session always has an armed timer.
     #[inline]
     pub(in crate::protocol::client) fn check_after_absence<X: TxQueue<Route = R>>(
         &mut self,

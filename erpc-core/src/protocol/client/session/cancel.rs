@@ -7,7 +7,8 @@
 //! waits for a slot          ->  gone
 //! no packet sent            ->  gone; the next call takes its number
 //! request in flight         ->  quarantine: Cancel, repeated
-//!                                 Accepted           releases its reservation; Cancel is a probe
+//!                                 Accepted           releases the request's reservation; further
+//!                                                    Cancels are probes
 //!                                 Response, Failure  frees the slot
 //! response arriving         ->  gone; the slot's next request, or a Done, tells the server
 //! ```
@@ -57,7 +58,7 @@ impl<R: Route> OpenSession<R> {
     }
 
     /// The server shuts down. Calls of which nothing was sent end now, except those that continue a
-    /// stream; the server answers or refuses the others.
+    /// stream. Calls that were sent go on: the server answers or refuses them.
     pub(super) fn on_server_draining<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -79,8 +80,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Ends the call in a slot before its answer has arrived. No queue refers to its request, which
-    /// goes back to the user (thesis section 6.3.2.2).
+    /// Ends the call in a slot before its answer has arrived. The request goes back to the user, so
+    /// first the transmit queue is made to release it (thesis section 6.3.2.2).
     fn end_early<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

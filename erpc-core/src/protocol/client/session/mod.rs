@@ -96,8 +96,8 @@ pub(super) struct OpenSession<R> {
     overdue: bool,
     slots: Slots<Slot>,
     retransmissions: Retransmissions,
-    /// Whether the server is asked for a sign of life because a packet did not reach it. May hold an
-    /// inquiry that was answered.
+    /// The inquiry in progress: the server is asked for a sign of life because a packet did not
+    /// reach it. It may already be answered, which the next use of the inquiry notices.
     inquiry: Option<Box<Inquiry>>,
     /// The other way to cut: for calls whose packet size differs from that of new calls.
     other_cut: Box<Cut>,
@@ -231,7 +231,7 @@ impl<R: Route> OpenSession<R> {
         same.then_some(at)
     }
 
-    /// Whether the call that has this place in a line still waits for `lack`.
+    /// Whether the call that `waiter` names has not ended and still waits for `lack`.
     pub(super) fn waits(&self, waiter: Waiter, lack: Blocked) -> bool {
         let call = self.slot_of(waiter).and_then(|at| self.slots[at].call());
         call.is_some_and(|call| call.waiting() == Some(lack))
@@ -303,8 +303,8 @@ impl<R: Route> OpenSession<R> {
 
     /// Packets are about to be sent. After a pause the session falls back to its initial credits,
     /// and, if nothing is in flight, congestion control starts again. Calls that wait for a credit
-    /// need no wake-up here: with nothing in flight, they are resumed now or at the end of the
-    /// burst, and otherwise the limit does not rise.
+    /// need no wake-up here. If nothing is in flight, they are resumed now or at the end of the
+    /// burst. If packets are in flight, the limit does not rise.
     #[inline]
     fn begin_to_send<X>(&mut self, turn: &Turn<'_, X>) {
         let is_idle = self.credits.taken() == 0;
@@ -349,9 +349,9 @@ impl<R: Route> OpenSession<R> {
 
     /// A packet sent `trip` ns ago was answered, according to the echoed stamp. Stamps wrap: an
     /// answer that waited in the receive queue for seconds looks recent. So if this endpoint has
-    /// not drained its queue recently, the answer does not show how far the queue was read. A
-    /// server that was away for more than 4.3 s still deceives the client: the client retransmits
-    /// calls that the server is about to answer.
+    /// not drained its receive queue recently, the answer does not show how far this queue was
+    /// read. There is no such protection against a server that was away for more than 4.3 s: then
+    /// the client retransmits calls that the server is about to answer.
     fn echo_answered<X>(&self, turn: &Turn<'_, X>, lines: &mut Lines<R>, trip: u64) {
         let sent_at = turn.now.minus_nanos(trip);
         if turn.now.nanos_since(turn.endpoint.read_until) <= Stamp::MAX_TRIP {
@@ -453,8 +453,9 @@ impl<R: Route> OpenSession<R> {
         self.send_control(turn, Control::Close { sender }, nonce);
     }
 
-    /// Ends every call with `cause`, and releases what the session has reserved. No queue refers to
-    /// requests that go back to the user (thesis section 6.3.2.2).
+    /// Ends every call with `cause`, and releases what the session has reserved. The requests go
+    /// back to the user, so first the transmit queue is made to release them (thesis section
+    /// 6.3.2.2).
     pub(super) fn end<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -546,8 +547,8 @@ impl<R: Route> OpenSession<R> {
             outstanding += reserved.credits();
             peer.window += reserved.cost().window;
             sums.room += reserved.cost().room;
-            // `Instant::ZERO`: recorded handler times have not faded, so the time is the latest
-            // possible.
+            // At `Instant::ZERO`, no recorded handler time has faded, so `due` is the latest
+            // possible time.
             let due = self.slot_due(endpoint, lines, slot, Instant::ZERO, true);
             assert!(!is_open || armed(due), "a timer is armed for what may be lost");
             let Some(call) = slot.call() else { continue };

@@ -39,8 +39,8 @@ impl<R: Route> OpenSession<R> {
         if !ready {
             return Err(new);
         }
-        // No timeout is below the floor, so a timer that fires earlier than that is early enough.
-        // The subtraction wraps if the timer is overdue.
+        // No timeout is below the floor, so a timer that fires before the floor has passed is early
+        // enough. The subtraction wraps if the timer is overdue.
         let until_timer = self.common.timer.at().as_nanos().wrapping_sub(turn.now.as_nanos());
         if until_timer > self.rtt.floor() && !self.mind_timer(turn) {
             return Err(new);
@@ -113,10 +113,11 @@ impl<R: Route> OpenSession<R> {
         if is_first | self.overdue {
             self.answered(turn, lines, sent_at);
         }
-        // One sample per burst: the others would differ only by the length of the burst itself.
+        // Only the first answer of a burst gives a sample: the others would differ from it only by
+        // the length of the burst.
         if is_first {
             let trip = turn.now.nanos_since(sent_at);
-            // With the answered packet, whose credit was released above.
+            // The answered packet was in flight too, but its credit was released above.
             let in_flight = u32::from(self.credits.taken()) + 1;
             let waits = (info.processing_nanos(), turn.queue_wait.absence);
             self.measured(turn, lines, trip, waits, in_flight, false);
@@ -128,8 +129,8 @@ impl<R: Route> OpenSession<R> {
         turn.endpoint.stats.responses += 1;
         turn.tx.reclaim();
         if !finished.request.is_unique() && !mutant!(FlushForgottenPlain) {
-            // The send queue still refers to the request, so the user must not get it back before
-            // the flush (thesis section 6.3.2.2).
+            // The transmit queue still refers to the request, so the user must not get the request
+            // back before the flush (thesis section 6.3.2.2).
             turn.tx.flush();
         }
         Some(finished)

@@ -199,7 +199,8 @@ impl<R: Route> OpenSession<R> {
             method: call.method(),
             nanos: header.reply_info().processing_nanos(),
             runs_on: true,
-            // The client sends a probe only if no later packet was answered.
+            // The client sends a probe if no later packet was answered, and other copies only if
+            // a later packet was answered.
             overtaken: probes == 0,
             probes_unanswered: false,
         };

@@ -64,7 +64,8 @@ impl<R: Route> OpenSession<R> {
         let at = SlotIndex::of(header.request);
         let Some(call) = self.slots[at].call() else { return Err(DropReason::Duplicate) };
         let failure = header.kind == Kind::Failure;
-        // The server may reject a request before it has all of it.
+        // A failure is accepted earlier: the server may reject a request before the request is
+        // complete.
         if !(call.maybe_executed() || failure && call.was_sent()) {
             return Err(DropReason::Unsolicited);
         }
@@ -377,7 +378,8 @@ impl<R: Route> OpenSession<R> {
     }
 
     /// Empties the slot of a call that has its outcome, starts the next queued call, and returns
-    /// the ended call's token and request. No queue refers to the request (thesis section 6.3.2.2).
+    /// the ended call's token and request. The transmit queue does not refer to the request any
+    /// more (thesis section 6.3.2.2).
     #[inline]
     fn finish<X: TxQueue<Route = R>>(
         &mut self,

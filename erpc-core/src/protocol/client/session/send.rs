@@ -78,8 +78,8 @@ impl<R: Route> OpenSession<R> {
             return;
         }
         // The call may have waited in a line for so long that the session falls back to its initial
-        // credits. Congestion control does not start again here, because a slow session has nothing
-        // in flight between two departures either.
+        // credits. Congestion control does not start again here, even if nothing is in flight: in a
+        // slow session, that is normal between two departures.
         if self.credit_limit.begin(turn.now) {
             self.set_credits();
             self.limit_pace(turn);
@@ -152,7 +152,8 @@ impl<R: Route> OpenSession<R> {
             size: layout.size(),
             flags: self.flags.with_large(call.is_large()).and_extended(call.is_extended()),
         };
-        // The first copy may still be in the send queue, and its header is about to be rewritten.
+        // The first copy may still be in the transmit queue, and its header is about to be
+        // rewritten.
         turn.tx.reclaim();
         if call.is_queued() && !mutant!(ResendWithoutFlush) {
             turn.tx.flush();
@@ -237,8 +238,9 @@ impl<R: Route> OpenSession<R> {
         for from in (asked..asked + count).step_by(MOST_PULLED as usize) {
             self.send_pull(turn, at, from, MOST_PULLED.min(asked + count - from), stamp);
         }
-        // Packets in flight will wake the call for credits and room. Only a departure wakes it for
-        // pace.
+        // While response packets are in flight, each arrival makes the call pull again. So the call
+        // need not wait for credits, window or room. If pacing holds it back, only a departure
+        // makes it pull again.
         let unasked = count == 0 && on_their_way == 0;
         if let Some(lack) = lack.filter(|lack| unasked || *lack == Blocked::Pace) {
             self.wait_for(turn, lines, at, lack);

@@ -224,8 +224,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// An answer of the peer may pass the session's overdue calls, or ends the wait for a probe:
-    /// the session's timer checks these calls now.
+    /// An answer of the peer may pass the session's overdue calls, or ends the wait for the answer
+    /// to a probe: the session's timer checks these calls now.
     pub(in crate::protocol::client) fn rouse<X>(&mut self, turn: &mut Turn<'_, X>) {
         self.overdue = false;
         self.arm(turn, turn.now);
@@ -249,8 +249,8 @@ impl<R: Route> OpenSession<R> {
             is_passed =
                 probing.on_overdue(turn.now, retry.active_at(), is_widespread, |doublings| {
                     let rto = rtt.rto(doublings);
-                    // Shorter than this call's own next timeout: if the path drops this call's
-                    // packets, another call gets to send the next probe.
+                    // This wait is shorter than the call's own next timeout. So if the path drops
+                    // this call's packets, another call sends the next probe.
                     rto + jitter(rto, generation, doublings) / 2
                 });
         }
@@ -339,9 +339,11 @@ impl<R: Route> OpenSession<R> {
         turn.tx.push_bytes(&self.common.route, packet.as_bytes());
     }
 
-    pub(super) fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+    /// Sends a ping. Returns its nonce.
+    pub(super) fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) -> u32 {
         let nonce = self.liveness.ping(turn.now);
         let sender = self.common.local_id(turn.endpoint);
         self.send_control(turn, Control::Ping { sender }, nonce);
+        nonce
     }
 }

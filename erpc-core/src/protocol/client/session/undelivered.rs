@@ -13,13 +13,13 @@ use crate::transport::{NetworkError, Route, TxQueue};
 use crate::wire::control::PING;
 use crate::wire::{CANCEL, Header, Kind};
 
-/// The packet of a report.
+/// The packet that a report says was not delivered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Quoted {
     /// A packet of a call.
     Call,
-    /// The session's last ping, which is not answered.
-    Ping,
+    /// The ping with this nonce. The server has not been heard since the ping was sent.
+    Ping(u32),
 }
 
 impl<R: Route> OpenSession<R> {
@@ -35,17 +35,16 @@ impl<R: Route> OpenSession<R> {
         if mutant!(ReportBelieved) {
             return Some(Followup::Unreachable(error, turn.now));
         }
-        let last_ping = self.liveness.last_ping();
         if let Some(inquiry) = self.unanswered_inquiry() {
-            if quoted == Quoted::Ping && last_ping >= inquiry.since() {
-                inquiry.ping_failed(turn.now, error);
+            if let Quoted::Ping(nonce) = quoted {
+                inquiry.ping_failed(turn.now, nonce, error);
             }
             return Some(Followup::None);
         }
-        let inquiry = Inquiry::new(turn.now, error, self.rtt.rto(0));
+        let ping = self.send_ping(turn);
+        let inquiry = Inquiry::new(turn.now, ping, error, self.rtt.rto(0));
         self.arm(turn, inquiry.next_at());
         self.inquiry = Some(Box::new(inquiry));
-        self.send_ping(turn);
         Some(Followup::None)
     }
 
@@ -69,9 +68,10 @@ impl<R: Route> OpenSession<R> {
         let is_recent = |sent_at: Instant| now.nanos_since(sent_at) <= RECENT;
         match header.kind {
             Kind::Control if header.packet.get() == PING => {
-                let sent_at = self.liveness.answered_ping(header.request.to_u32())?;
-                let is_open = is_recent(sent_at) && !self.is_heard_since(sent_at);
-                is_open.then_some(Quoted::Ping)
+                let nonce = header.request.to_u32();
+                let is_open =
+                    self.liveness.is_unanswered(nonce) && is_recent(self.liveness.last_ping());
+                is_open.then_some(Quoted::Ping(nonce))
             }
             Kind::Done if header.packet.get() != CANCEL => None,
             Kind::Request | Kind::RequestForResponse | Kind::Done => {
@@ -88,8 +88,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Continues the inquiry when the session's timer has fired. Returns how the session ends, if
-    /// it does, otherwise when the next ping is due.
+    /// Continues the inquiry when the session's timer has fired. Returns when the next ping is due.
+    /// The error says how the session ends, if it does.
     pub(super) fn inquire<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

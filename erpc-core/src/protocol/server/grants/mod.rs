@@ -48,11 +48,11 @@ pub(super) struct Grants<R> {
 /// An address and port that clients send from.
 struct Socket {
     endpoints: Vec<ClientEndpoint>,
-    /// Each of its endpoints has the socket's share divided by two to the power of this.
+    /// Each endpoint of the socket gets the socket's share, halved this many times.
     halvings: u32,
     use_: Use,
-    /// The share that was last granted, in charge units: the largest window that its client
-    /// endpoints may have been told since.
+    /// The share that each endpoint of the socket was last granted, in charge units. Since then no
+    /// endpoint was told a larger window.
     told: u32,
     /// Its index in the list of busy sockets, if it is busy.
     at: usize,

@@ -1,7 +1,8 @@
-//! Control messages of a server session: it opens, stays alive, and ends.
+//! The control messages by which a server session opens, stays alive, and ends.
 
 use super::ServerSession;
 use crate::mutants::mutant;
+use crate::protocol::Cause;
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::server::liveness::Verdict;
 use crate::protocol::stats::DropReason;
@@ -23,7 +24,8 @@ const UNTOLD: u32 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::protocol::server) enum ControlEffect {
     Stays,
-    Ends,
+    /// The session has ended for this reason.
+    Ends(Cause),
 }
 
 impl<R: Route> ServerSession<R> {
@@ -107,9 +109,11 @@ impl<R: Route> ServerSession<R> {
             }
             Control::Close { sender } if sender == self.remote => {
                 self.send(turn, Control::Closed, nonce, ReplyInfo::default());
-                Ok(ControlEffect::Ends)
+                Ok(ControlEffect::Ends(Cause::PeerClosed))
             }
-            Control::Reset { unknown } if unknown == self.remote => Ok(ControlEffect::Ends),
+            Control::Reset { unknown } if unknown == self.remote => {
+                Ok(ControlEffect::Ends(Cause::PeerReset))
+            }
             // A correct client sends no `Closed` to an open session. `Closed` answers the `Close`
             // of a shutdown, and the shutdown has removed the session.
             _ => Err(DropReason::Handshake),
@@ -162,7 +166,7 @@ impl<R: Route> ServerSession<R> {
         match self.liveness.on_timer(turn.now, &turn.endpoint.config) {
             Verdict::Alive => {}
             Verdict::Ping => self.send_ping(turn, window),
-            Verdict::Gone => return ControlEffect::Ends,
+            Verdict::Gone => return ControlEffect::Ends(Cause::PeerDead),
         }
         self.on_farewell_timer(turn)
     }

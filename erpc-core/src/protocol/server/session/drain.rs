@@ -3,6 +3,7 @@
 use super::control::ControlEffect;
 use super::{ServerSession, Step};
 use crate::buf::MsgBuf;
+use crate::protocol::Cause;
 use crate::protocol::server::farewell::{Farewell, Parting};
 use crate::protocol::server::kept_response::Response;
 use crate::protocol::server::slot::Execution;
@@ -83,7 +84,7 @@ impl<R: Route> ServerSession<R> {
             }
             Parting::End => {
                 self.send_close(turn);
-                return ControlEffect::Ends;
+                return ControlEffect::Ends(Cause::Shutdown);
             }
         }
         ControlEffect::Stays

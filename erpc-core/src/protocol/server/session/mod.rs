@@ -26,7 +26,7 @@ use crate::protocol::endpoint::EndpointState;
 use crate::protocol::index::{SessionIndex, SlotIndex, Slots, SocketIndex};
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
-use crate::protocol::{ClientId, ClientStats, Notice};
+use crate::protocol::{Cause, ClientId, ClientStats, Notice};
 use crate::time::Instant;
 use crate::transport::Route;
 use crate::wire::{ConnectionId, Flags, Header, Kind, ReplyInfo, RequestNumber};
@@ -181,9 +181,9 @@ impl<R: Route> ServerSession<R> {
         self.memory.set_kept_by_owner(bytes);
     }
 
-    /// Ends the session: frees its memory, and notifies the owner of the end and of each request
-    /// that still executes. The responses of those requests will be dropped.
-    pub(super) fn end(mut self, endpoint: &mut EndpointState) {
+    /// Ends the session: frees its memory, and notifies the owner of the end, its cause, and of each
+    /// request that still executes. The responses of those requests will be dropped.
+    pub(super) fn end(mut self, endpoint: &mut EndpointState, cause: Cause) {
         for slot in self.slots.into_values() {
             if slot.needs_cancel() && !mutant!(GoneUntold) {
                 let handle = self.id.request(slot.number());
@@ -195,7 +195,7 @@ impl<R: Route> ServerSession<R> {
             self.memory.slots() == 0 || mutant!(HeldNotCounted),
             "the session's memory is freed"
         );
-        endpoint.notices.push_back(Notice::ClientGone(self.id));
+        endpoint.notices.push_back(Notice::ClientGone(self.id, cause));
     }
 
     /// # Panics

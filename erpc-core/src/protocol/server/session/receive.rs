@@ -321,7 +321,7 @@ impl<R: Route> ServerSession<R> {
         Ok(())
     }
 
-    /// Counts a request for the handler.
+    /// Counts a request that is handed to its handler now. Returns the request's handle.
     #[inline]
     fn hand_out<X>(&mut self, turn: &mut Turn<'_, X>, request: RequestNumber) -> RequestHandle {
         turn.endpoint.stats.requests += 1;

@@ -69,7 +69,8 @@ fn all_amounts_of_damage_occur() {
 
 #[test]
 fn a_bit_is_flipped_at_most_once() {
-    // 1 to 8 bits of 8 are flipped, equally often: a bit flipped twice would be unchanged.
+    // Each number of flipped bits, from 1 to all 8, must occur equally often. If a bit were flipped
+    // twice, smaller numbers, also 0, would occur more often.
     let mut flips = [0; 9];
     for seed in 0..8_000 {
         flips

@@ -154,8 +154,8 @@ fn late_packets_arrive_when_they_are_due_and_not_earlier() {
             .map(|_| injector.judge(Instant::ZERO, SHORT).copies().map(|copy| copy.delay).collect())
             .collect();
         let mut pair = Pair::new(plan);
-        // A delay counts from the transport's last reading of its clock. Except for the first
-        // packet sent, whose reading was in `Pair::new`, that is no earlier than this.
+        // A delay counts from the transport's last reading of its clock. For the first packet sent,
+        // this reading was in `Pair::new`. For all other packets it is not earlier than `began`.
         let began = clock::now();
         for number in 0..100 {
             pair.send(&packet(number, SHORT));

@@ -163,7 +163,8 @@ fn a_packet_inside_of_a_burst_may_pass() {
     let all = counts(4, &Faults::none().bursts(0.01, 10.0, 1.0), PACKETS).burst_dropped;
     let some = counts(4, &Faults::none().bursts(0.01, 10.0, 0.25), PACKETS).burst_dropped;
     assert_chance(some, all as usize, 0.25);
-    // Expected share: 10 / (10 + 1 / 0.01). Bursts make the deviation about four times larger.
+    // Expected share: 10 / (10 + 1 / 0.01). The deviation is about four times larger than with
+    // independent losses.
     let share = all as f64 / PACKETS as f64;
     assert!((0.083..0.1).contains(&share), "{share}");
 }

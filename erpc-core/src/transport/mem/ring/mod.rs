@@ -131,7 +131,7 @@ impl Ring {
         &self.watched[index as usize].0
     }
 
-    /// Observes accesses to the datagram in slot `index`, under loom.
+    /// The witness by which loom observes accesses to the datagram in slot `index`.
     #[cfg(not(loom))]
     #[inline]
     fn witness(&self, _index: u32) -> Witness {
@@ -202,7 +202,7 @@ pub(super) enum Refused {
     TooLong,
 }
 
-/// Number of packets staged, or published together.
+/// Number and size of the packets that are staged, or were published together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Batch {
     pub(super) packets: u32,
@@ -217,7 +217,7 @@ pub(super) struct Producer {
     /// slots.
     limit: u32,
     batch: Batch,
-    /// Slot and word of the batch's first datagram, which is not yet written.
+    /// Slot and word of the batch's first datagram. The word is written by [`Producer::publish`].
     first: Option<(u32, u64)>,
 }
 
@@ -304,7 +304,7 @@ impl Producer {
         std::mem::take(&mut self.batch)
     }
 
-    /// Publishes the staged datagrams. No further ones may follow.
+    /// Publishes the staged datagrams and closes the ring. The caller must not stage any more.
     pub(super) fn close(&mut self) -> Batch {
         let batch = self.publish();
         self.ring.counts.0.producer_gone.store(true, Ordering::Release);
@@ -474,7 +474,8 @@ impl Consumer {
 
     /// Whether the producer has closed the ring and no datagram remains.
     pub(super) fn is_finished(&self) -> bool {
-        // In this order: `is_ready` sees everything that the producer published before it closed.
+        // The order matters: after `is_abandoned`, `is_ready` sees everything that the producer
+        // published before it closed.
         self.is_abandoned() && !self.is_ready()
     }
 

@@ -18,7 +18,8 @@ const MARKED: u8 = 0b11;
 /// Another use of the same byte: "expedited forwarding".
 const DSCP: u8 = 46 << 2;
 
-/// The receiver's address, and the address by which a sender of either family reaches it.
+/// The receiver's address, and the loopback address that a sender binds and by which it reaches the
+/// receiver.
 const WAYS: [(&str, &str); 4] = [(V4, V4), (V6, V6), ("[::]:0", V4), ("[::]:0", V6)];
 
 /// A receiver with marks enabled.
@@ -44,7 +45,7 @@ impl Sender {
         sys::set_option(self.socket.as_fd(), level, name, value).unwrap();
     }
 
-    /// The kernel splits sent datagrams into packets of this length.
+    /// Makes the kernel split sent datagrams into packets of this length.
     fn segment(&self, len: usize) {
         self.set(libc::SOL_UDP, libc::UDP_SEGMENT, len as i32);
     }
@@ -84,13 +85,13 @@ fn marked_packets_are_recognised_on_every_receive_path() {
     for (address, own) in WAYS {
         let mut server = listen(address);
         let client = Sender::new(own, &server);
-        // One at a time: one system call for each.
+        // Packets that are sent one at a time are received by one system call each.
         for (class, marked) in classes {
             client.send(class, &[class]);
             assert_eq!(marks(&mut server, 1), [(class, marked)], "{own} to {address}");
             assert_eq!(server.split().0.burst(), 0);
         }
-        // Together: one system call for many.
+        // Packets that are sent together can be received by one system call.
         for _ in 0..3 {
             classes.iter().for_each(|(class, _)| client.send(*class, &[*class]));
             assert_eq!(marks(&mut server, classes.len()), classes, "{own} to {address}");
@@ -169,7 +170,7 @@ fn sent_packets_are_ecn_capable() {
         send(&mut client, &to, &[b"not yet"]);
         assert_eq!(class_received(&receiver), NOT_CAPABLE);
         assert_eq!(client.enable_ecn(), Ok(()));
-        // A single packet, several of different lengths, a run.
+        // The client sends a single packet, two packets of different lengths, and a run.
         for packets in [vec![&b"1"[..]], vec![b"1", b"two"], vec![b"run"; 20]] {
             send(&mut client, &to, &packets);
             for _ in packets {
@@ -209,7 +210,8 @@ fn strays_keep_their_marks() {
     let run = |steers: &[u8]| -> Vec<u8> {
         steers.iter().flat_map(|&steer| header(steer, Kind::Request, 0)).collect()
     };
-    // A member that does not coalesce yet cannot detect strays.
+    // A member that does not coalesce yet cannot detect strays. So this run makes member 0
+    // coalesce.
     client.send(CAPABLE, &run(&[0; 32]));
     assert_eq!(marks(&mut group[0], 32).len(), 32);
     for class in [MARKED, CAPABLE, MARKED] {

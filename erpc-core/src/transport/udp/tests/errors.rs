@@ -18,7 +18,7 @@ fn nobody(address: &str) -> UdpRoute {
     socket.local_addr().unwrap().into()
 }
 
-/// The reports that arrive within 10 s, at least `count`.
+/// Waits until at least `count` reports have arrived, for at most [`WAIT_LIMIT`], and returns them.
 fn reports(transport: &mut UdpTransport, count: usize) -> Vec<Undelivered<UdpRoute>> {
     let (start, mut reports) = (Instant::now(), Vec::new());
     while reports.len() < count && start.elapsed() < WAIT_LIMIT {

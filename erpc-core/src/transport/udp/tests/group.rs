@@ -50,7 +50,7 @@ fn packets_reach_the_member_that_they_name() {
         for kind in [Kind::Request, Kind::RequestForResponse, Kind::Done] {
             for steer in [0, 1, 2, 3, 4, 3, 0] {
                 for sender in &mut clients {
-                    // The packet number of a hello, in a packet that is not a hello.
+                    // This packet has the packet number of a hello, but the kind of another packet.
                     send(sender, &to, &[&header(steer, kind, HELLO)]);
                     assert_eq!(receiver(&mut group), usize::from(steer), "{address} {kind:?}");
                 }
@@ -140,7 +140,8 @@ fn strays_reach_their_member() {
             );
         }
     }
-    // Member 2's inbox is not emptied: its size is bounded.
+    // While member 2 does not empty its inbox, 12,400 packets arrive for it: more than the inbox
+    // has room for.
     for _ in 0..400 {
         send_mixed_run(&client, to, &[[1].as_slice(), &[2; 31]].concat());
         receive(&mut group[1], 1);

@@ -272,7 +272,7 @@ fn the_path_and_the_interface_limit_the_datagram_size() {
     assert_eq!(open(V6).capabilities().max_datagram, 65_488);
     let mut small = UdpTransport::bind(&config(V4).max_datagram(2_000)).unwrap();
     assert_eq!(small.path(&route("127.0.0.1:9")).datagram, 2_000);
-    // No route exists: RFC 6666's discard prefix, from a socket on loopback.
+    // No route leads from a socket on loopback to RFC 6666's discard prefix.
     let mut local = open(V6);
     let unknown = local.path(&route("[100::1]:9")).datagram;
     assert!(unknown >= MIN_DATAGRAM, "{unknown}");
@@ -290,7 +290,8 @@ fn one_unreachable_peer_does_not_stop_the_others() {
             tx.push_bytes(&to, b"hello");
         }
         tx.flush();
-        // Also one by one: single packets use a separate code path.
+        // The client also sends the packets one by one, because single packets use a separate code
+        // path.
         for to in [closed, bad_port, good] {
             tx.push_bytes(&to, b"hello");
             tx.flush();
