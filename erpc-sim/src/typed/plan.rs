@@ -333,12 +333,21 @@ fn draw_events(
     match weather {
         Weather::Calm => {}
         Weather::Quick => {
-            for server in 0..servers {
+            // One server at a time, or all at once.
+            let together = random.percent(50);
+            let groups = if together {
+                vec![0..servers]
+            } else {
+                (0..servers).map(|at| at..at + 1).collect()
+            };
+            for group in groups {
                 let mut at = random.within(100, 800) * MS;
                 while at < span {
                     // A session that ends earlier than the base of the backoff is reopened later.
-                    add(at, PlannedEvent::Stop(server));
-                    add(at, PlannedEvent::Start(server));
+                    for server in group.clone() {
+                        add(at, PlannedEvent::Stop(server));
+                        add(at, PlannedEvent::Start(server));
+                    }
                     at += random.within(400, 1_500) * MS;
                 }
             }
