@@ -1,8 +1,8 @@
-//! Deliberate bugs, which check that the simulator detects them.
+//! Deliberate bugs, which check that the simulator or a test detects them.
 //!
 //! With `--cfg erpc_mutants`, every `mutant!(Name)` in the code checks at run time whether
-//! [`choose`] has enabled that bug. In all other builds it is the constant `false`, and this module
-//! has no other content.
+//! [`choose`], or the environment variable `ERPC_BUG`, has enabled that bug. In all other builds it
+//! is the constant `false`, and this module has no other content.
 
 /// Whether the bug of this name is enabled. In ordinary builds the constant `false`.
 #[cfg(erpc_mutants)]
@@ -23,14 +23,46 @@ macro_rules! mutant {
 pub(crate) use mutant;
 
 #[cfg(erpc_mutants)]
-pub use chosen::{ALL, Mutant, choose, is_chosen};
+pub use chosen::{ALL, Catcher, Mutant, Planted, choose, is_chosen};
 
 #[cfg(erpc_mutants)]
 mod chosen {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    /// What has to detect a bug.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Catcher {
+        /// `erpc-sim run`: simulated endpoints, without channels and handlers.
+        Run,
+        /// `erpc-sim typed`: simulated channels, retries, workers and tasks.
+        Typed,
+        /// A test of erpc-core: its target (`lib`, or the name of an integration test) and its
+        /// path.
+        Test(&'static str, &'static str),
+    }
+
+    /// A deliberate bug, and what has to detect it.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Planted {
+        /// The bug.
+        pub mutant: Mutant,
+        /// Its effect.
+        pub effect: &'static str,
+        /// What has to detect it.
+        pub catcher: Catcher,
+    }
+
+    macro_rules! catcher {
+        () => {
+            Catcher::Run
+        };
+        ($catcher:expr) => {
+            $catcher
+        };
+    }
+
     macro_rules! mutants {
-        ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        ($($(#[doc = $doc:literal])* $name:ident $(by $catcher:expr)?,)*) => {
             /// A deliberate bug.
             #[derive(Clone, Copy, PartialEq, Eq, Debug)]
             #[repr(u32)]
@@ -38,10 +70,16 @@ mod chosen {
                 $($(#[doc = $doc])* $name,)*
             }
 
-            /// All bugs, each with a description of its effect.
-            pub const ALL: &[(Mutant, &str)] = &[$((Mutant::$name, concat!($($doc),*)),)*];
+            /// All bugs.
+            pub const ALL: &[Planted] = &[$(Planted {
+                mutant: Mutant::$name,
+                effect: concat!($($doc),*),
+                catcher: catcher!($($catcher)?),
+            },)*];
         };
     }
+
+    use Catcher::{Test, Typed};
 
     mutants! {
         /// A single report that a packet was not delivered ends the session.
@@ -288,10 +326,191 @@ mod chosen {
         LossUntold,
         /// Swift never detects a queue.
         QueueUnseen,
+        /// A job wakes an idle worker only if the queue was empty.
+        WorkerNotWoken by Test("lib", "serving::worker::queue::tests::each_job_wakes_a_worker"),
+        /// A call that is cancelled in its backoff leaves the timer, which fails the next call
+        /// with the same key.
+        BackoffTimerKept by Typed,
+        /// After a retry, an error does not tell that an earlier attempt may have been executed.
+        TruthForgotten by Typed,
+        /// A call that is retried has no deadline any more.
+        DeadlineLostOnRetry by Typed,
+        /// Each retry earns a part of the next one.
+        RetriesEarnBudget by Typed,
+        /// A cancelled call is retried.
+        CancelledRetried by Test("typed", "channels::a_call_that_was_dropped_costs_no_retry"),
+        /// A call backs off until after its deadline.
+        BacksOffTooLong by Typed,
+        /// A retry does not avoid the server of the attempt before.
+        AvoidForgotten by Test("typed", "channels::a_retry_avoids_the_server_of_the_attempt_before"),
+        /// A call of any method is repeated, even if it may have been executed.
+        UnknownRetried by Typed,
+        /// Retries of calls that a draining server refused are charged to the budget.
+        DrainCharged by Test(
+            "lib",
+            "calling::retry::tests::calls_that_a_draining_server_refused_are_outside_of_the_budget"
+        ),
+        /// Retries take nothing from the budget.
+        RetriesFree by Typed,
+        /// A session that could not be opened stays in the endpoint's table.
+        LinkKept by Typed,
+        /// The pauses between attempts to reach a server go on growing after it was reached.
+        FailuresKept by Typed,
+        /// While a lost session is opened again, the channel counts as down, and calls fail.
+        NotTryingAgain by Typed,
+        /// A server is listed once for each of its sessions, and gets more calls than others.
+        ReadyTwice by Test("typed", "channels::calls_are_spread_evenly"),
+        /// Calls that wait for a session do not start when one opens.
+        LineForgotten by Typed,
+        /// A call that has left the line of waiting calls keeps its ticket.
+        TicketKept by Typed,
+        /// Any number of calls may wait for a session.
+        LineUnbounded by Test("typed", "channels::the_queue_of_waiting_calls_is_bounded"),
+        /// An empty answer of the resolver removes all servers.
+        EmptyAnswerTaken by Typed,
+        /// The resolver is not asked again when a server cannot be reached.
+        FailureAsksNobody by Typed,
+        /// A failure while the resolver is being asked does not make the channel ask again.
+        StaleClearedLate by Test("typed", "channels::a_failure_during_a_query_leads_to_another"),
+        /// An answer of the resolver stays valid after its time.
+        AnswerNeverExpires by Typed,
+        /// The resolver is asked again without a pause.
+        ResolvePauseForgotten by Typed,
+        /// A session that its channel gives up stays open.
+        SessionNotClosed by Typed,
+        /// A task that is aborted while it is ready keeps its generation, so that its id names the
+        /// slot's next task.
+        AbortKeepsGeneration by Test(
+            "lib",
+            "executor::tasks::tests::the_id_of_a_task_that_was_aborted_while_ready_is_stale"
+        ),
+        /// A task that is woken while a nested loop runs in its poll is not polled again.
+        NestedWakeLost by Test("typed", "endpoints::a_task_that_is_woken_in_its_nested_loop_goes_on"),
+        /// Wakers of other threads wake a task only once.
+        RemoteWakeOnce by Test("lib", "executor::tasks::tests::another_thread_wakes_a_task_twice"),
+        /// A sleep that is dropped leaves its timer.
+        SleepTimerKept by Typed,
+        /// The removal of a timer leaves the heap out of order.
+        HeapNotMended by Test(
+            "lib",
+            "executor::timers::tests::removed_timers_are_never_due_and_the_rest_are_in_order"
+        ),
+        /// The flag of a cancelled call is set when the next call gets it.
+        CancelFlagReused by Typed,
+        /// The number of running tasks never falls.
+        TaskCountLeak by Typed,
+        /// A worker's handler does not learn that its call was cancelled.
+        CancelFlagForgotten by Typed,
+        /// The task of a cancelled call runs on.
+        CancelLeavesTask by Typed,
+        /// A call that a worker has answered stays in the table of running calls.
+        WorkerCallKept by Typed,
+        /// A drain does not refuse the calls that wait for a worker.
+        DrainForgetsQueue by Typed,
+        /// A worker starts a call that was cancelled in the queue.
+        CancelledJobStarts by Typed,
+        /// A worker starts a call after its deadline.
+        LateJobStarts by Test(
+            "typed",
+            "served::a_call_that_waits_too_long_for_a_worker_does_not_start"
+        ),
+        /// A client that is gone without a word counts in its member of the listening group.
+        LostClientCounts by Test(
+            "lib",
+            "protocol::tests::liveness::the_listen_group_no_longer_counts_an_ended_session"
+        ),
+        /// New sessions go to any member of a listening group, whatever its load is.
+        LoadIgnored by Test(
+            "lib",
+            "protocol::server::listen::tests::the_member_with_fewer_sessions_of_two_is_chosen"
+        ),
+        /// Any number of short calls overtake a long one that waits for credits.
+        OvertakenUncounted by Test(
+            "lib",
+            "protocol::client::credits::tests::a_long_call_is_overtaken_by_eight_short_ones_at_most"
+        ),
+        /// A session that has waited to send makes up for it after an idle time, by a burst.
+        WaitNotForgotten by Test(
+            "lib",
+            "protocol::client::pacer::tests::a_call_that_starts_after_the_last_one_left_makes_up_for_no_lateness"
+        ),
+        /// A pool that needs room does not free what other threads have returned.
+        ShrinkBlind by Test("lib", "buf::pool::tests::returned_memory_makes_room"),
+        /// A msgbuf of another thread is not counted when the pool adopts it.
+        AdoptUncounted by Test(
+            "lib",
+            "buf::pool::tests::an_adopted_buffer_is_counted_and_freed_like_the_pools_own"
+        ),
+        /// A msgbuf that a queue still reads is reused.
+        QueuedBufferReused by Test(
+            "lib",
+            "buf::pool::tests::the_last_recycled_msgbuf_is_reused_first_if_it_is_small_and_unique"
+        ),
+        /// A block whose size is that of no class is kept as one of the next class.
+        OddBlockKept by Test(
+            "lib",
+            "buf::pool::tests::an_adopted_buffer_is_counted_and_freed_like_the_pools_own"
+        ),
+        /// A reply is copied into a request that a queue still reads.
+        SharedOverwritten by Test("lib", "buf::pool::tests::a_copy_spares_a_buffer_that_a_queue_reads"),
+        /// The flag of a full inbox is set before the packet is in it.
+        StrayFlagEarly by Test("lib", "transport::udp::stray::tests::no_stray_packet_is_stuck"),
+        /// A run of packets contains packets of several members of a group.
+        RunMixesMembers by Test(
+            "lib",
+            "transport::udp::tests::group::runs_are_steered_and_never_mix_members"
+        ),
+        /// A packet is dropped because of an error that belongs to another peer's packet.
+        OthersErrorTaken by Test(
+            "lib",
+            "transport::udp::tests::errors::a_send_that_fails_with_another_peers_error_is_repeated"
+        ),
+        /// A run of packets goes on after a shorter packet.
+        RunGoesOn by Test("lib", "transport::udp::tests::messages_of_every_shape_arrive_intact"),
+        /// A datagram that the system has cut is taken for a whole one.
+        CutTaken by Test(
+            "lib",
+            "transport::udp::tests::a_datagram_that_the_system_has_cut_is_dropped_whatever_its_length_is"
+        ),
+        /// A receiver sleeps although it has received packets that no burst has handed out.
+        PendingForgotten by Test(
+            "lib",
+            "transport::udp::tests::a_sleeping_receiver_does_not_miss_pending_packets"
+        ),
+        /// The ring of a closed port is never removed.
+        ClosedRingKept by Test(
+            "lib",
+            "transport::mem::tests::the_ring_of_a_port_that_closes_later_is_removed"
+        ),
+        /// Packets to a port go to the ring of an earlier port of that number.
+        OldRingUsed by Test(
+            "lib",
+            "transport::mem::tests::a_new_port_with_an_old_number_receives_only_its_own_packets"
+        ),
+        /// The ring of a closed port is removed only when another port opens or closes.
+        DrainedRingKept by Test(
+            "lib",
+            "transport::mem::tests::packets_of_a_closed_port_arrive_and_its_ring_is_removed"
+        ),
+        /// A receiver never tells the sender that it has read packets.
+        ReleaseForgotten by Test(
+            "lib",
+            "transport::mem::tests::a_ring_holds_its_capacity_and_one_burst_more"
+        ),
+        /// Packets that are held back when the faults end arrive late or never.
+        LateLeftBehind by Test("lib", "transport::fault::tests::faulty::packets_that_are_late_arrive_after_the_end_of_the_faults"),
+        /// The counts of a former plan of faults are lost.
+        PastForgotten by Test("lib", "transport::fault::tests::faulty::a_handle_changes_the_plan"),
+        /// A packet that damage made too long is passed on.
+        LongPacketPassed by Test("lib", "transport::fault::tests::faulty::packets_longer_than_the_largest_datagram_are_dropped"),
+        /// Damage flips a bit back.
+        FlippedBack by Test("lib", "transport::fault::tests::damage::a_bit_is_flipped_at_most_once"),
     }
 
     const NONE: u32 = u32::MAX;
-    static CHOSEN: AtomicU32 = AtomicU32::new(NONE);
+    /// The environment was not asked yet.
+    const UNASKED: u32 = NONE - 1;
+    static CHOSEN: AtomicU32 = AtomicU32::new(UNASKED);
 
     /// Enables a bug, or disables it with `None`, for all threads of the process.
     pub fn choose(mutant: Option<Mutant>) {
@@ -302,6 +521,22 @@ mod chosen {
     #[inline]
     #[must_use]
     pub fn is_chosen(mutant: Mutant) -> bool {
-        CHOSEN.load(Ordering::Relaxed) == mutant as u32
+        let chosen = match CHOSEN.load(Ordering::Relaxed) {
+            UNASKED => ask(),
+            chosen => chosen,
+        };
+        chosen == mutant as u32
+    }
+
+    /// The bug that the environment variable `ERPC_BUG` names, for tests.
+    #[cold]
+    fn ask() -> u32 {
+        let named = std::env::var("ERPC_BUG").ok().map(|name| {
+            let is_it = |planted: &&Planted| format!("{:?}", planted.mutant) == name;
+            let planted = ALL.iter().find(is_it);
+            planted.unwrap_or_else(|| panic!("ERPC_BUG: there is no bug {name}")).mutant
+        });
+        choose(named);
+        CHOSEN.load(Ordering::Relaxed)
     }
 }

@@ -56,6 +56,7 @@ mod timeout_budget;
 mod told_windows;
 mod trace;
 pub mod transport;
+pub mod typed;
 pub mod world;
 
 pub use call_behaviour::CallMix;

@@ -1,5 +1,5 @@
-//! `erpc-sim run` runs many seeds, each with the faults that it draws. `erpc-sim mutants` checks
-//! that the simulator catches planted bugs.
+//! `erpc-sim run` runs many seeds, each with the faults that it draws; `erpc-sim typed` runs typed
+//! endpoints. `erpc-sim mutants` checks that both catch planted bugs.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use erpc_sim::plan::{Cut, Plan};
 use erpc_sim::runner::{SeedOutcome, run_seeds, silence_panics};
 use erpc_sim::shrink::shrink;
-use erpc_sim::{Feature, Features, Scenario, say};
+use erpc_sim::{Feature, Features, Scenario, say, typed};
 
 #[derive(Parser)]
 #[command(about = "Runs erpc in a simulated network and looks at everything that happens")]
@@ -23,6 +23,8 @@ struct Arguments {
 enum Command {
     /// Runs seeds with all faults. The first failure ends the run and is reduced.
     Run(Run),
+    /// Runs seeds with typed endpoints: channels, retries, resolvers, workers, tasks.
+    Typed(Typed),
     /// Plants bugs in the protocol, one at a time, and runs seeds until each is caught. Needs a
     /// build with `--cfg erpc_mutants`; see `.ci/mutants`.
     Mutants(Mutants),
@@ -52,6 +54,33 @@ struct Mutants {
     /// Threads. By default the number of processors.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
+    /// Runs no seeds. Prints the bugs that tests have to catch: name, test target, path of the
+    /// test.
+    #[arg(long)]
+    tests: bool,
+}
+
+#[derive(clap::Args)]
+struct Typed {
+    /// The number of seeds.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 62))]
+    from: u64,
+    /// A bug to plant, by its name in erpc-core/src/mutants.rs. Needs a build with
+    /// `--cfg erpc_mutants`.
+    #[arg(long, value_parser = bug)]
+    bug: Option<usize>,
+    /// Threads. By default the number of processors.
+    #[arg(long)]
+    threads: Option<NonZeroUsize>,
+    /// Prints the events of a single seed: calls, executions, restarts, queries.
+    #[arg(long)]
+    events: bool,
+    /// Prints how calls ended.
+    #[arg(long)]
+    verbose: bool,
 }
 
 #[derive(clap::Args)]
@@ -119,6 +148,7 @@ fn main() -> ExitCode {
     silence_panics();
     match Arguments::parse().command {
         Command::Run(run) => run.run(),
+        Command::Typed(typed) => typed.run(),
         Command::Mutants(mutants) => {
             let Mutants { shards, shard, .. } = mutants;
             if shard >= shards.get() {
@@ -153,7 +183,7 @@ fn no_bugs() -> String {
 /// Plants a bug.
 #[cfg(erpc_mutants)]
 fn put_in(bug: usize) {
-    erpc_core::mutants::choose(Some(erpc_core::mutants::ALL[bug].0));
+    erpc_core::mutants::choose(Some(erpc_core::mutants::ALL[bug].mutant));
 }
 
 /// Does nothing: [`bug`] has refused every name.
@@ -169,12 +199,18 @@ impl Mutants {
 
     #[cfg(erpc_mutants)]
     fn run(self) -> ExitCode {
-        use erpc_sim::mutants::{Ground, count, hunt};
+        use erpc_sim::mutants::{Ground, count, hunt, tested};
 
-        let Self { seeds: most, from, shards, shard, bugs, catches, threads } = self;
+        let Self { seeds: most, from, shards, shard, bugs, catches, threads, tests } = self;
         let threads = threads.map_or_else(available_threads, usize::from);
         let which = (shard..count()).step_by(shards.get());
         let which = which.filter(|at| bugs.is_empty() || bugs.contains(at));
+        if tests {
+            for (mutant, target, test) in tested(which) {
+                say!("{mutant:?} {target} {test}");
+            }
+            return ExitCode::SUCCESS;
+        }
         let hunts = hunt(which, Ground { from, seeds: most, catches, threads }, |hunt| {
             let mutant = hunt.mutant;
             if catches > 1 {
@@ -195,9 +231,9 @@ impl Mutants {
         let seeds: u64 = hunts.iter().flat_map(|hunt| &hunt.seeds).sum();
         say!(r#"{{"mutants":{},"caught":{caught},"seeds":{seeds}}}"#, hunts.len());
         if hunts.is_empty() {
-            eprintln!("there are {} bugs, but none of them is in this shard", count());
+            eprintln!("there are {} bugs, but seeds have to catch none of this shard", count());
         }
-        ExitCode::from(u8::from(hunts.is_empty() || caught < hunts.len()))
+        ExitCode::from(u8::from(caught < hunts.len()))
     }
 }
 
@@ -213,6 +249,43 @@ fn tell_seeds(hunt: &erpc_sim::mutants::Hunt, catches: u64) {
     };
     let missing = if (count as u64) < catches { ", then NOT CAUGHT" } else { "" };
     say!("{mutant:?}: caught {count} times{missing}; seeds: median {median}, most {most}");
+}
+
+impl Typed {
+    fn run(self) -> ExitCode {
+        if self.events && self.seeds > 1 {
+            misused("typed", "--events prints the events of one seed, and needs --seeds 1");
+        }
+        if let Some(bug) = self.bug {
+            put_in(bug);
+        }
+        let threads = self.threads.map_or_else(available_threads, usize::from);
+        let began = Instant::now();
+        if self.events {
+            drop(typed::run_seed(self.from, true));
+        }
+        let summary = typed::run_seeds(self.from, self.seeds, threads);
+        let seconds = began.elapsed().as_secs_f64();
+        if let Some((seed, violation)) = &summary.failure {
+            say!("seed {seed} fails {violation}");
+            if self.seeds > 1 {
+                say!("  {}", typed::command(*seed));
+            }
+        }
+        if self.verbose {
+            say!("{:?}", summary.outcomes);
+        }
+        let failures = u32::from(summary.failure.is_some());
+        say!(
+            r#"{{"seeds":{},"threads":{threads},"packets":{},"calls":{},"failures":{failures},"seeds_per_s":{:.0},"trace_hash":"{:016x}"}}"#,
+            summary.seeds,
+            summary.packets,
+            summary.calls,
+            summary.seeds as f64 / seconds,
+            summary.trace_hash,
+        );
+        ExitCode::from(u8::from(failures > 0))
+    }
 }
 
 impl Run {

@@ -1,12 +1,13 @@
 //! Checks that the simulator catches bugs. Plants bugs in the protocol, one at a time, and runs
 //! seeds until one breaks a rule.
 
-use erpc_core::mutants::{ALL, Mutant, choose, is_chosen};
+use erpc_core::mutants::{ALL, Catcher, Mutant, Planted, choose, is_chosen};
 
 use crate::oracle::Violation;
 use crate::plan::Cut;
 use crate::runner::run_seeds;
 use crate::shrink::command;
+use crate::typed;
 
 /// The number of columns in which `suggestions` lists all names.
 const COLUMNS: usize = 3;
@@ -59,15 +60,28 @@ pub fn hunt(
 ) -> Vec<Hunt> {
     let Ground { from, seeds: most, catches, threads } = ground;
     let mut hunts = Vec::new();
-    for &(mutant, what) in which.filter_map(|at| ALL.get(at)) {
+    for &Planted { mutant, effect: what, catcher } in which.filter_map(|at| ALL.get(at)) {
+        let search = |from| match catcher {
+            Catcher::Run => {
+                run_seeds(from, most, None, threads, &Cut::default(), &|_, _| {}).failure
+            }
+            Catcher::Typed => typed::run_seeds(from, most, threads).failure,
+            // `.ci/mutants` runs the tests.
+            Catcher::Test(..) => None,
+        };
+        if matches!(catcher, Catcher::Test(..)) {
+            continue;
+        }
         choose(Some(mutant));
         let (mut next, mut seeds, mut caught) = (from, Vec::new(), None);
         for _ in 0..catches {
-            let summary = run_seeds(next, most, None, threads, &Cut::default(), &|_, _| {});
-            let Some((seed, violation)) = summary.failure else { break };
+            let Some((seed, violation)) = search(next) else { break };
             seeds.push(seed - next + 1);
             next = seed + 1;
-            let command = command(seed, None, &Cut::default());
+            let command = match catcher {
+                Catcher::Typed => typed::command(seed),
+                Catcher::Run | Catcher::Test(..) => command(seed, None, &Cut::default()),
+            };
             caught.get_or_insert(Catch { seed, violation, command });
         }
         choose(None);
@@ -76,6 +90,19 @@ pub fn hunt(
         hunts.push(hunt);
     }
     hunts
+}
+
+/// The bugs with the indices `which` that tests have to detect: their names, and the targets and
+/// paths of the tests.
+pub fn tested(
+    which: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = (Mutant, &'static str, &'static str)> {
+    which.filter_map(|at| match ALL.get(at)? {
+        &Planted { mutant, catcher: Catcher::Test(target, test), .. } => {
+            Some((mutant, target, test))
+        }
+        _ => None,
+    })
 }
 
 /// The number of bugs.
@@ -87,13 +114,13 @@ pub fn count() -> usize {
 /// The index of the bug with this name.
 #[must_use]
 pub fn place(name: &str) -> Option<usize> {
-    ALL.iter().position(|(mutant, _)| format!("{mutant:?}") == name)
+    ALL.iter().position(|planted| format!("{:?}", planted.mutant) == name)
 }
 
 /// The names that are similar to `name`, as the end of a message. All names if none is similar.
 #[must_use]
 pub fn suggestions(name: &str) -> String {
-    let names = || ALL.iter().map(|(mutant, _)| format!("{mutant:?}"));
+    let names = || ALL.iter().map(|planted| format!("{:?}", planted.mutant));
     let wanted = name.to_lowercase();
     let is_near = |other: &String| {
         let other = other.to_lowercase();
@@ -132,7 +159,7 @@ fn distance(from: &str, to: &str) -> usize {
 /// The planted bug, if any.
 #[must_use]
 pub fn chosen() -> Option<Mutant> {
-    ALL.iter().map(|(mutant, _)| *mutant).find(|mutant| is_chosen(*mutant))
+    ALL.iter().map(|planted| planted.mutant).find(|mutant| is_chosen(*mutant))
 }
 
 #[cfg(test)]

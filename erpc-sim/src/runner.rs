@@ -96,11 +96,22 @@ pub fn run_seed(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> SeedOutcome
 /// Runs a plan. A panic becomes an outcome.
 #[must_use]
 pub fn run_plan(plan: &Plan) -> SeedOutcome {
+    silently(|| run_to_the_end(plan))
+}
+
+/// Calls `run`, whose panics are not printed.
+pub(crate) fn silently<R>(run: impl FnOnce() -> R) -> R {
     PANIC.set(None);
     RUNNING.set(true);
-    let outcome = run_to_the_end(plan);
+    let result = run();
     RUNNING.set(false);
-    outcome
+    result
+}
+
+/// A caught panic in words, with its location.
+pub(crate) fn in_words(payload: &(dyn Any + Send)) -> String {
+    let line = PANIC.take().unwrap_or_default();
+    format!("panic: {} ({line})", message(payload))
 }
 
 fn run_to_the_end(plan: &Plan) -> SeedOutcome {
@@ -123,8 +134,7 @@ fn run_to_the_end(plan: &Plan) -> SeedOutcome {
 }
 
 fn panicked(payload: &(dyn Any + Send), progress: Progress) -> SeedOutcome {
-    let line = PANIC.take().unwrap_or_default();
-    let what = format!("panic: {} ({line})", message(payload));
+    let what = in_words(payload);
     let Progress { at, place, packets, calls } = progress;
     let violation = Violation { at, place, what };
     SeedOutcome::Panicked(Box::new(Panic { violation, packets, calls }))
@@ -138,21 +148,21 @@ fn message(payload: &(dyn Any + Send)) -> &str {
 /// The trace hashes of seeds, mixed in the order of the seeds. The order in which runs finish does
 /// not matter.
 #[derive(Default)]
-struct Hashes {
+pub(crate) struct Hashes {
     /// Hashes of seeds that finished before an earlier seed, by place. A seed's place is its
     /// distance from the first seed.
     early: BTreeMap<u64, u64>,
     /// The first place whose seed has not finished.
     next: u64,
-    mixed: u64,
+    pub(crate) mixed: u64,
 }
 
 impl Hashes {
-    fn new(from: u64) -> Self {
+    pub(crate) fn new(from: u64) -> Self {
         Self { mixed: from, ..Self::default() }
     }
 
-    fn put(&mut self, place: u64, hash: u64) {
+    pub(crate) fn put(&mut self, place: u64, hash: u64) {
         self.early.insert(place, hash);
         while let Some(hash) = self.early.remove(&self.next) {
             self.mixed = mix(self.mixed).wrapping_add(hash);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::block::{Arena, Block, Home};
 use super::msgbuf::{MsgBuf, block_bytes};
+use crate::mutants::mutant;
 use crate::sync;
 
 /// Smallest block, in bytes: a header and 40 bytes of data.
@@ -173,7 +174,7 @@ impl Pool {
         mut spare: MsgBuf,
         bytes: &[u8],
     ) -> Result<MsgBuf, NoMemory> {
-        if spare.capacity() < bytes.len() || !spare.is_unique() {
+        if spare.capacity() < bytes.len() || !(spare.is_unique() || mutant!(SharedOverwritten)) {
             self.recycle(spare);
             return self.copy(bytes);
         }
@@ -211,7 +212,7 @@ impl Pool {
         }
         if msgbuf.adopt(&self.home) {
             self.live_bytes += bytes;
-            self.live_count += 1;
+            self.live_count += usize::from(!mutant!(AdoptUncounted));
             return Ok(msgbuf);
         }
         let mut copy = self.alloc(msgbuf.len())?;
@@ -224,7 +225,8 @@ impl Pool {
     /// queue still reads, or that is not from this pool, is only dropped.
     #[inline]
     pub fn recycle(&mut self, msgbuf: MsgBuf) {
-        if self.last.is_none() && msgbuf.capacity() <= SMALL && msgbuf.is_idle(&self.home) {
+        let is_idle = msgbuf.is_idle(&self.home) || mutant!(QueuedBufferReused);
+        if self.last.is_none() && msgbuf.capacity() <= SMALL && is_idle {
             self.last = Some(msgbuf);
         } else {
             self.recycle_block(msgbuf);
@@ -250,7 +252,9 @@ impl Pool {
 
     /// Frees all idle memory.
     pub fn shrink(&mut self) {
-        self.collect();
+        if !mutant!(ShrinkBlind) {
+            self.collect();
+        }
         for class in 0..CLASSES {
             while let Some(block) = self.idle[class].pop() {
                 self.uncount_idle(&block);
@@ -315,7 +319,7 @@ impl Pool {
     #[inline]
     fn keep(&mut self, block: Block) {
         match class_for(block.capacity()) {
-            Some((class, size)) if size == block.capacity() => {
+            Some((class, size)) if size == block.capacity() || mutant!(OddBlockKept) => {
                 self.idle_bytes += Block::footprint(block.capacity());
                 self.idle_count += 1;
                 self.idle[class].push(block);
@@ -475,5 +479,31 @@ mod tests {
         assert_eq!(pool.stats().in_use, 1);
         drop(queued);
         assert_eq!(pool.stats().in_use, 0);
+    }
+
+    #[test]
+    fn returned_memory_makes_room() {
+        let mut pool = Pool::new(10_000);
+        let large = pool.alloc(7_000).unwrap();
+        std::thread::spawn(move || drop(large)).join().unwrap();
+        pool.shrink();
+        assert_eq!(pool.stats(), PoolStats::default(), "returned memory is freed");
+        let large = pool.alloc(7_000).unwrap();
+        std::thread::spawn(move || drop(large)).join().unwrap();
+        let foreign = MsgBuf::detached(5_000).unwrap();
+        assert!(pool.adopt(foreign).is_ok(), "the pool frees what the other thread has returned");
+    }
+
+    #[test]
+    fn a_copy_spares_a_buffer_that_a_queue_reads() {
+        let mut pool = Pool::new(1 << 20);
+        let request = pool.copy(b"request").unwrap();
+        let place = request.as_slice().as_ptr();
+        let reply = pool.copy_into(request, b"reply").unwrap();
+        assert_eq!((reply.as_slice(), reply.as_slice().as_ptr()), (&b"reply"[..], place));
+        let queued = reply.share();
+        let next = pool.copy_into(reply, b"other").unwrap();
+        assert_ne!(next.as_slice().as_ptr(), place);
+        assert_eq!((queued.as_slice(), next.as_slice()), (&b"reply"[..], &b"other"[..]));
     }
 }

@@ -20,6 +20,7 @@ use crate::buf::Pool;
 use crate::event_loop::Context;
 use crate::executor::scheduler::Scheduler;
 use crate::log;
+use crate::mutants::mutant;
 use crate::protocol::{CallError, Cause, SessionEvent, SessionId};
 use crate::transport::Transport;
 
@@ -95,6 +96,11 @@ impl<T: Transport> Calls<T> {
         self.queued() > 0 || !self.failures.borrow().is_empty()
     }
 
+    /// Number of sessions that this endpoint has opened and that have not ended.
+    pub(crate) fn open_links(&self) -> usize {
+        self.links.borrow().len()
+    }
+
     /// Records that a session has opened or closed, or that its server shuts down.
     pub(crate) fn session_event(
         &self,
@@ -106,7 +112,16 @@ impl<T: Transport> Calls<T> {
             SessionEvent::Opened | SessionEvent::Draining => {
                 self.links.borrow().get(&session).cloned()
             }
-            SessionEvent::Closed(_) => self.links.borrow_mut().remove(&session),
+            SessionEvent::Closed(_) => {
+                let link = self.links.borrow_mut().remove(&session);
+                if let Some(link) = &link
+                    && link.phase() == LinkPhase::Opening
+                    && mutant!(LinkKept)
+                {
+                    self.links.borrow_mut().insert(session, Rc::clone(link));
+                }
+                link
+            }
         };
         // A session that a peer opened has no link.
         let Some(link) = link else { return };

@@ -18,6 +18,7 @@ use super::options::CallHead;
 use super::retry::{RetryBudgets, RetryPolicy};
 use crate::buf::MsgBuf;
 use crate::executor::scheduler::Scheduler;
+use crate::mutants::mutant;
 use crate::protocol::{CallError, NoServer};
 
 /// Source of sessions for planned calls: a channel, with one session or with sessions to many
@@ -114,6 +115,7 @@ impl<R> CallPlan<R> {
                 // The alarm is an `Alarm::Call`: dropping it runs no user code.
                 let _alarm = timer.and_then(|timer| scheduler.timers().remove(timer));
             }
+            PlanStage::BackingOff { .. } if mutant!(BackoffTimerKept) => {}
             PlanStage::BackingOff { timer } => drop(scheduler.timers().remove(timer)),
         }
         self.request.take()
@@ -122,6 +124,9 @@ impl<R> CallPlan<R> {
     /// The error to report if the last attempt ended with `error`. If a server may have executed an
     /// earlier attempt, the call is never reported as not executed or rejected.
     pub(crate) fn truth(&mut self, error: CallError) -> CallError {
+        if mutant!(TruthForgotten) {
+            return error;
+        }
         match (self.earlier.take(), error) {
             (Some(_), CallError::NotExecuted(cause)) => CallError::MaybeExecuted(cause),
             (Some(earlier), CallError::Rejected(_) | CallError::NoServer(_)) => earlier,

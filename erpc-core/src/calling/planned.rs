@@ -11,6 +11,7 @@ use super::submissions::Submission;
 use super::table::{CallEntry, CallOutcome};
 use crate::buf::MsgBuf;
 use crate::executor::timers::Alarm;
+use crate::mutants::mutant;
 use crate::protocol::{CallError, Cause, NoServer, RejectReason};
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -72,6 +73,9 @@ impl<T: Transport> Calls<T> {
         };
         *place = Some(link);
         (*head, *unsent) = (plan.head, Some(request));
+        if mutant!(DeadlineLostOnRetry) {
+            head.deadline = Instant::NEVER;
+        }
         drop(calls);
         self.submit(Submission::Call(key));
     }
@@ -123,6 +127,13 @@ impl<T: Transport> Calls<T> {
             plan.attempts += u32::from(matches!(stage, PlanStage::BackingOff { .. }));
             (stage, plan.leave(self.scheduler()))
         });
+        if mutant!(RetriesEarnBudget) {
+            self.with_plan(key, |plan| {
+                if let Some(policy) = &plan.policy {
+                    plan.source.budgets().of_policies.earn(policy);
+                }
+            });
+        }
         match due {
             Some((PlanStage::BackingOff { .. }, Some(request))) => self.assign(key, request),
             Some((PlanStage::InLine { .. }, request)) => {
@@ -162,8 +173,8 @@ impl<T: Transport> Calls<T> {
         let CallPlan { policy, attempts, idempotent, head, .. } = &**plan;
         let is_allowed =
             policy.as_ref().map_or(repeats, |policy| policy.allows(*attempts, *idempotent, &error));
-        if !is_allowed || matches!(outcome, CallOutcome::Cancelled) || self.scheduler().is_closed()
-        {
+        let is_cancelled = matches!(outcome, CallOutcome::Cancelled) && !mutant!(CancelledRetried);
+        if !is_allowed || is_cancelled || self.scheduler().is_closed() {
             return Err((plan.truth(error), request));
         }
         let budgets = plan.source.budgets();
@@ -173,12 +184,14 @@ impl<T: Transport> Calls<T> {
         };
         let now = self.scheduler().now();
         let due = now + policy.pause(*attempts, self.scheduler().random());
-        if due >= head.deadline || !budget.grants(policy, &error, now) {
+        let is_late = due >= head.deadline && !mutant!(BacksOffTooLong);
+        if is_late || !budget.grants(policy, &error, now) {
             return Err((plan.truth(error), request));
         }
         plan.stage =
             PlanStage::BackingOff { timer: self.scheduler().timers().arm(due, Alarm::Call(key)) };
         plan.request = Some(request);
+        let link = link.filter(|_| !mutant!(AvoidForgotten));
         let before = std::mem::replace(&mut plan.avoid, link);
         if !matches!(
             error,

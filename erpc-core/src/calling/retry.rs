@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use crate::mutants::mutant;
 use crate::protocol::{CallError, Cause, RejectReason};
 use crate::status::Code;
 use crate::time::Instant;
@@ -110,7 +111,7 @@ impl RetryPolicy {
         made < self.attempts
             && match failure(error) {
                 FailureKind::NotExecuted => idempotent || self.unexecuted,
-                FailureKind::Unknown => idempotent,
+                FailureKind::Unknown => idempotent || mutant!(UnknownRetried),
                 FailureKind::Final => false,
             }
     }
@@ -240,7 +241,7 @@ impl RetryBudget {
     /// unless a server that shuts down has refused the call: this server gets no further calls, so
     /// these retries overload no server in trouble.
     pub(super) fn grants(&self, policy: &RetryPolicy, error: &CallError, now: Instant) -> bool {
-        if *error == CallError::NotExecuted(Cause::PeerDraining) {
+        if *error == CallError::NotExecuted(Cause::PeerDraining) && !mutant!(DrainCharged) {
             self.granted.set(self.granted.get() + 1);
             return true;
         }
@@ -257,7 +258,9 @@ impl RetryBudget {
             self.refused.set(self.refused.get() + 1);
             return false;
         };
-        self.tokens.set(left);
+        if !mutant!(RetriesFree) {
+            self.tokens.set(left);
+        }
         self.granted.set(self.granted.get() + 1);
         true
     }

@@ -272,6 +272,11 @@ impl<R> CallTable<R> {
         self.keys(|entry| !entry.is_done())
     }
 
+    /// Number of calls that have not ended, or whose outcome was not taken.
+    pub(crate) fn len(&self) -> usize {
+        self.keys(|_| true).len()
+    }
+
     fn keys(&self, wanted: impl Fn(&CallEntry<R>) -> bool) -> Vec<usize> {
         let keys = 0..self.entries.len();
         keys.filter(|&key| self.look(key).is_some_and(&wanted)).collect()

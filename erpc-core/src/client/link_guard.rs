@@ -6,6 +6,7 @@ use crate::calling::link::{Link, LinkPhase};
 use crate::calling::plan::SessionSource;
 use crate::calling::submissions::Submission;
 use crate::endpoint::parts::EndpointParts;
+use crate::mutants::mutant;
 use crate::transport::Transport;
 
 /// Owns a session. Dropping the guard disconnects the session.
@@ -54,7 +55,7 @@ impl<T: Transport> LinkGuard<T> {
 
 impl<T: Transport> Drop for LinkGuard<T> {
     fn drop(&mut self) {
-        if !self.is_closed() {
+        if !self.is_closed() && !mutant!(SessionNotClosed) {
             self.endpoint.submit(Submission::Disconnect(Rc::clone(&self.link)));
         }
     }

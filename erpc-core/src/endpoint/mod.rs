@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod census;
 mod drain;
 mod ending;
 pub(crate) mod entered;
@@ -18,6 +19,7 @@ pub mod tokio;
 mod turn;
 mod watch;
 
+pub use census::{Census, check_invariants};
 pub use handle::{Handle, SubmitError};
 pub use here::{sleep, spawn, timeout};
 pub(crate) use open::WeakEndpoint;

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use super::scheduler::Scheduler;
 use super::timers::Alarm;
 use crate::debug_text::debug_is_display;
+use crate::mutants::mutant;
 use crate::time::Instant;
 
 /// A wait for an instant; see [`Endpoint::sleep`](crate::endpoint::Endpoint::sleep).
@@ -67,7 +68,7 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let Some(key) = self.timer {
+        if let Some(key) = self.timer.filter(|_| !mutant!(SleepTimerKept)) {
             let alarm = self.scheduler.timers().remove(key);
             // Dropping a waker may run any code; the timers are no longer borrowed here.
             drop(alarm);

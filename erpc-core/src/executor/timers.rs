@@ -6,6 +6,7 @@
 use slab::Slab;
 
 use super::tasks::WakeSlot;
+use crate::mutants::mutant;
 use crate::time::Instant;
 
 /// What happens when a timer is due.
@@ -44,6 +45,12 @@ impl Timers {
     #[inline]
     pub(crate) fn next(&self) -> Instant {
         self.heap.first().map_or(Instant::NEVER, |armed| armed.deadline)
+    }
+
+    /// Numbers of all timers that were not removed, and of those of calls.
+    pub(crate) fn numbers(&self) -> (usize, usize) {
+        let is_call = |timer: &Timer| matches!(timer, Timer::Armed { alarm: Alarm::Call(_), .. });
+        (self.timers.len(), self.timers.iter().filter(|(_, timer)| is_call(timer)).count())
     }
 
     /// Arms a timer and returns its key.
@@ -96,7 +103,9 @@ impl Timers {
         if at < self.heap.len() {
             self.place(at);
             self.sink(at);
-            self.rise(at);
+            if !mutant!(HeapNotMended) {
+                self.rise(at);
+            }
         }
     }
 

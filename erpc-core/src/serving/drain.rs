@@ -5,6 +5,7 @@ use std::task::Context as TaskContext;
 
 use super::requests::Requests;
 use crate::event_loop::Context;
+use crate::mutants::mutant;
 use crate::status::Status;
 use crate::transport::Transport;
 
@@ -30,7 +31,9 @@ impl<T: Transport> Requests<T> {
         let waiting = workers.map_or(Vec::new(), |workers| workers.take_waiting(self.mailbox()));
         for &call in &waiting {
             self.running.ended(call);
-            cx.refuse(call);
+            if !mutant!(DrainForgetsQueue) {
+                cx.refuse(call);
+            }
         }
         let status = Status::unavailable(
             "the server shut down before the handler had answered; the call may have been executed in part",

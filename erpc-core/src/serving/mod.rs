@@ -14,4 +14,4 @@ mod schedules;
 mod stream;
 pub(crate) mod worker;
 
-pub use worker::WorkerPool;
+pub use worker::{StepWorkers, TakenJob, WorkerPool};

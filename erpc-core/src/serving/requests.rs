@@ -16,6 +16,7 @@ use crate::event_loop::mailbox::{Answer, Mailbox};
 use crate::event_loop::{Context, Rpc};
 use crate::executor::scheduler::Scheduler;
 use crate::executor::waiters::Waiters;
+use crate::mutants::mutant;
 use crate::protocol::{ClientId, RequestHandle};
 use crate::service::CallTask;
 use crate::status::Status;
@@ -113,11 +114,18 @@ impl<T: Transport> Requests<T> {
         let Some(mut answers) = self.mailbox().take_answers(&self.answers) else { return 0 };
         let count = answers.len();
         for Answer { call, result } in answers.drain(..) {
-            self.running.ended(call);
+            if !mutant!(WorkerCallKept) {
+                self.running.ended(call);
+            }
             answer(cx, call, result.into());
         }
         self.answers.set(answers);
         count
+    }
+
+    /// Numbers of the requests that are answered later, and of those that run as tasks.
+    pub(crate) fn numbers(&self) -> (usize, usize) {
+        self.running.numbers()
     }
 
     /// Sets how many calls may run as tasks at the same time.
@@ -144,7 +152,7 @@ impl<T: Transport> Requests<T> {
     /// Handles a cancel by the caller: drops the call's task, or sets the flag that the call's
     /// worker or responder reads.
     pub(crate) fn cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
-        if let Some(task) = self.running.cancel(call) {
+        if let Some(task) = self.running.cancel(call).filter(|_| !mutant!(CancelLeavesTask)) {
             // Dropping a handler's values may panic; the panic hook has reported it.
             let abort = || self.scheduler().executor().abort(task);
             drop(catch_unwind(AssertUnwindSafe(abort)));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::executor::tasks::TaskId;
 use crate::log;
+use crate::mutants::mutant;
 use crate::protocol::RequestHandle;
 use crate::status::Status;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +66,11 @@ impl RunningRequests {
         Arc::clone(flag)
     }
 
+    /// Numbers of all calls, and of those that run as tasks.
+    pub(crate) fn numbers(&self) -> (usize, usize) {
+        (self.calls.borrow().len(), self.tasks.get())
+    }
+
     /// Sets how many calls may run as tasks at the same time.
     pub(crate) fn set_task_limit(&self, tasks: usize) {
         self.task_limit.set(tasks);
@@ -93,7 +99,9 @@ impl RunningRequests {
     /// Removes the call.
     fn remove(&self, call: RequestHandle) -> Option<Running> {
         let running = self.calls.borrow_mut().remove(&call)?;
-        self.tasks.set(self.tasks.get() - usize::from(running.task.is_some()));
+        if !mutant!(TaskCountLeak) {
+            self.tasks.set(self.tasks.get() - usize::from(running.task.is_some()));
+        }
         Some(running)
     }
 
@@ -115,7 +123,7 @@ impl RunningRequests {
         if let Some(flag) = &self.calls.borrow().get(&call)?.cancelled {
             // The flag is only a hint: a handler that reads it answers anyway. So relaxed ordering
             // suffices.
-            flag.store(true, Ordering::Relaxed);
+            flag.store(!mutant!(CancelFlagForgotten), Ordering::Relaxed);
         }
         let task = self.calls.borrow().get(&call)?.task?;
         self.remove(call);
@@ -151,7 +159,9 @@ impl RunningRequests {
         if spare.len() < SPARE_FLAGS
             && let Some(unused) = Arc::get_mut(&mut flag)
         {
-            *unused = AtomicBool::new(false);
+            if !mutant!(CancelFlagReused) {
+                *unused = AtomicBool::new(false);
+            }
             spare.push(flag);
         }
     }
@@ -216,5 +226,32 @@ impl Hasher for HandleHasher {
         // The map uses the lowest and the highest bits of the hash. The rotation moves the best
         // mixed bits to these positions.
         self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_of_a_cancelled_call_is_clear_when_the_next_call_gets_it() {
+        let (running, call) = (RunningRequests::default(), RequestHandle::for_tests());
+        let flag = running.deferred(call);
+        assert_eq!(running.cancel(call), None);
+        assert!(flag.load(Ordering::Relaxed));
+        let place = Arc::as_ptr(&flag);
+        drop(flag);
+        running.ended(call);
+        let next = running.deferred(call);
+        assert_eq!(Arc::as_ptr(&next), place, "the flag is reused");
+        assert!(!next.load(Ordering::Relaxed), "the next call is not cancelled");
+    }
+
+    #[test]
+    fn a_flag_that_a_handler_holds_is_not_reused() {
+        let (running, call) = (RunningRequests::default(), RequestHandle::for_tests());
+        let flag = running.deferred(call);
+        running.ended(call);
+        assert!(!Arc::ptr_eq(&running.deferred(call), &flag));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use erpc_core::calling::{CallOptions, RetryPolicy};
 use erpc_core::client::{Balance, Call, Channel, ChannelBuilder, Lookup, Resolver};
-use erpc_core::endpoint::Endpoint;
+use erpc_core::endpoint::{Census, Endpoint};
 use erpc_core::protocol::{CallError, Cause, ConnectError, RejectReason};
 use erpc_core::server::Server;
 use erpc_core::service::Metadata;
@@ -576,4 +576,172 @@ fn a_channel_over_udp_reconnects_to_its_server() {
     let unknown = Channel::to(&endpoint, Lookup::new("no such name:1")).build();
     let error = endpoint.block_on(unknown.ready()).unwrap_err();
     assert!(error.to_string().contains("look up"), "{error}");
+}
+
+#[test]
+fn a_call_that_was_dropped_costs_no_retry() {
+    let world = World::new(1);
+    let channel = connected(&world, to_all(&world));
+    let before = world.behaviours[0].handled();
+    let dropped = Rc::new(RefCell::new(None));
+    let drops = Rc::clone(&dropped);
+    // Both calls fail in the same turn. The first one's user then drops the second call.
+    channel.call_with(&HELD, &number(0), move |_| drop(drops.take()));
+    *dropped.borrow_mut() = Some(channel.with(retrying(9)).call(&HELD, &number(0)));
+    world.run_until(|| world.behaviours[0].handled() == before + 2);
+    world.stop(0);
+    world.run_until(|| dropped.borrow().is_none());
+    world.run_for(100 * MS);
+    let stats = channel.stats();
+    assert_eq!((stats.retries, stats.retries_refused), (0, 0));
+}
+
+#[test]
+fn a_retry_avoids_the_server_of_the_attempt_before() {
+    let world = World::new(2);
+    let balance = Balance::LeastOutstanding;
+    let channel = connected(&world, to_all(&world).balance(balance)).with(retrying(2));
+    let before = handled(&world);
+    let held = channel.call(&HELD, &number(0));
+    world.run_until(|| handled(&world) != before);
+    let busy = usize::from(handled(&world)[1] != before[1]);
+    // The idle server has the least calls, for the first attempt and for the second.
+    world.behaviours[1 - busy].unavailable.store(9, Ordering::Relaxed);
+    assert_eq!(world.finish(channel.call(&WHO_AGAIN, &number(0))), Ok(busy as u64));
+    drop(held);
+}
+
+#[test]
+fn a_channel_ends_although_a_server_cannot_be_reached() {
+    let world = World::asleep(2);
+    world.start(0);
+    // While some sessions to server 1 are tried, others always pause.
+    let channel = to_all(&world).sessions(3).backoff(400 * MS, 2_000 * MS).build();
+    assert_eq!(world.finish(who(&channel)), Ok(0));
+    world.run_for(5_000 * MS);
+    drop(channel);
+    world.run_for(100 * MS);
+    assert_eq!(world.sessions(0), 0, "the sessions are closed");
+    assert_eq!(Census::of(&world.client), Census::default());
+}
+
+#[test]
+fn a_call_that_is_dropped_in_its_backoff_leaves_no_timer() {
+    let world = World::new(1);
+    let policy = RetryPolicy::new(2).backoff(400 * MS);
+    let channel = connected(&world, to_all(&world));
+    world.behaviours[0].unavailable.store(1, Ordering::Relaxed);
+    let retried = channel.with(CallOptions::new().retry(policy));
+    let call = retried.call(&WHO_AGAIN, &number(0));
+    world.run_until(|| channel.stats().retries == 1);
+    drop(call);
+    world.stop(0);
+    world.run_until(|| open(&channel) == [0]);
+    // This call has the key of the dropped one. It waits in the line, where a timer is a deadline.
+    let waits = channel.with(CallOptions::new().wait_for_ready(true));
+    let patient = waits.call(&WHO, &number(0));
+    world.run_for(1_000 * MS);
+    assert!(!patient.is_ready());
+    world.start(0);
+    assert_eq!(world.finish(patient), Ok(0));
+}
+
+#[test]
+fn a_call_that_is_retried_on_another_server_ends_at_its_deadline() {
+    let world = World::new(2);
+    let channel = connected(&world, to_all(&world)).with(retrying(3).deadline(300 * MS));
+    let (before, asked) = (handled(&world), world.now());
+    let call = channel.call(&HELD, &number(0));
+    world.run_until(|| handled(&world) != before);
+    world.stop(usize::from(handled(&world)[1] != before[1]));
+    assert_eq!(world.finish(call), Err(CallError::MaybeExecuted(Cause::DeadlineExceeded)));
+    let took = world.now() - asked;
+    assert!((300 * MS..301 * MS).contains(&took), "{took:?}");
+    assert_eq!(channel.stats().retries, 1);
+}
+
+#[test]
+fn only_first_attempts_earn_retries() {
+    let world = World::new(1);
+    let policy = RetryPolicy::new(3).budget(0.5, 0);
+    let channel = connected(&world, to_all(&world)).with(CallOptions::new().retry(policy));
+    world.behaviours[0].unavailable.store(10_000, Ordering::Relaxed);
+    for _ in 0..100 {
+        assert!(world.finish(channel.call(&WHO_AGAIN, &number(0))).is_err());
+    }
+    assert_eq!(channel.stats().retries, 50);
+}
+
+#[test]
+fn the_pauses_begin_anew_after_a_session_was_open() {
+    let world = World::new(1);
+    let channel = connected(&world, to_all(&world));
+    for (outage, limit) in [(20_000 * MS, 5_500 * MS), (150 * MS, 250 * MS)] {
+        // A session that ends earlier than this is not reopened immediately.
+        world.run_for(50 * MS);
+        world.stop(0);
+        world.run_for(outage);
+        world.start(0);
+        let began = world.now();
+        world.run_until(|| open(&channel) == [1]);
+        let took = world.now() - began;
+        assert!(took < limit, "reopened {took:?} after an outage of {outage:?}");
+    }
+}
+
+#[test]
+fn calls_wait_while_a_lost_session_is_reopened() {
+    let world = World::new(1);
+    let channel = connected(&world, to_all(&world));
+    world.run_for(50 * MS);
+    world.stop(0);
+    world.run_until(|| open(&channel) == [0]);
+    world.start(0);
+    assert_eq!(world.finish(who(&channel)), Ok(0));
+}
+
+/// A resolver whose answers take time.
+struct Slow(List, Endpoint<MemTransport>);
+
+impl Resolver<MemRoute> for Slow {
+    async fn resolve(&mut self) -> io::Result<Vec<MemRoute>> {
+        let found = self.0.resolve().await;
+        self.1.sleep(200 * MS).await;
+        found
+    }
+}
+
+#[test]
+fn a_failure_during_a_query_leads_to_another() {
+    let world = World::new(2);
+    let list = List::default();
+    list.set(&[0]);
+    let resolver = Slow(list.clone(), world.client.clone());
+    let builder = Channel::to(&world.client, resolver).resolve_pause(300 * MS);
+    let channel = connected(&world, builder.backoff(10_000 * MS, 10_000 * MS));
+    world.run_for(11_000 * MS);
+    assert_eq!(list.questions(), 1);
+    // The end of the session leads to the second query, whose answer is the old one.
+    world.stop(0);
+    world.run_until(|| list.questions() == 2);
+    list.set(&[1]);
+    // The session cannot be reopened, which is known before the answer. The next attempt is later.
+    let patient = channel.with(CallOptions::new().wait_for_ready(true));
+    let asked = world.now();
+    assert_eq!(world.finish(patient.call(&WHO, &number(0))), Ok(1));
+    assert!(world.now() - asked < 2_000 * MS, "{:?}", world.now() - asked);
+    world.client.shutdown();
+}
+
+#[test]
+fn attempts_to_connect_leave_nothing() {
+    let world = World::asleep(1);
+    world.start_deaf(0);
+    let channel = to_all(&world).build();
+    assert!(world.finish(who(&channel)).is_err());
+    world.run_for(2_000 * MS);
+    assert!(Census::of(&world.client).links <= 1, "one attempt is made at a time");
+    drop(channel);
+    world.run_for(2_000 * MS);
+    assert_eq!(Census::of(&world.client), Census::default());
 }

@@ -1,10 +1,12 @@
 //! Endpoints and threads: sleeping, waking, sharing a thread, shutdown.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -266,4 +268,25 @@ fn calls_between_turns_are_sent_before_the_next_turn_receives() {
         }
         rpc.run_once(&mut Answers);
     }
+}
+
+#[test]
+fn a_task_that_is_woken_in_its_nested_loop_goes_on() {
+    let (endpoint, _) = server(&MemHub::new(), math());
+    let inner = endpoint.clone();
+    let mut polls = 0;
+    let task = endpoint.spawn(poll_fn(move |cx| {
+        polls += 1;
+        if polls == 2 {
+            return Poll::Ready(());
+        }
+        // The nested loop finds the task ready, but cannot poll it.
+        cx.waker().wake_by_ref();
+        inner.run_once();
+        Poll::Pending
+    }));
+    for _ in 0..3 {
+        endpoint.run_once();
+    }
+    assert!(task.is_finished());
 }

@@ -15,6 +15,7 @@ use crate::endpoint::parts::EndpointParts;
 use crate::executor::sleep::Sleep;
 use crate::executor::tasks::TaskId;
 use crate::log;
+use crate::mutants::mutant;
 use crate::protocol::Cause;
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -213,6 +214,8 @@ impl<T: Transport> SessionKeeper<T> {
                 failures += 1;
                 lost = lost.map(|(at, attempts)| (at, attempts + 1));
                 balancer.failed(&backend, cause);
+                // A channel that was dropped ends although sessions of it pause.
+                drop((balancer, backend));
             } else {
                 let opened = self.endpoint.scheduler().now();
                 backend.open.borrow_mut().push(Rc::clone(&link));
@@ -240,9 +243,11 @@ impl<T: Transport> SessionKeeper<T> {
                 if now - opened < base {
                     failures += 1;
                 } else {
-                    failures = 0;
-                    trying = true;
-                    backend.trying.set(backend.trying.get() + 1);
+                    failures = if mutant!(FailuresKept) { failures } else { 0 };
+                    if !mutant!(NotTryingAgain) {
+                        trying = true;
+                        backend.trying.set(backend.trying.get() + 1);
+                    }
                 }
                 balancer.lost(&backend, cause);
             }

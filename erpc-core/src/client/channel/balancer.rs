@@ -20,6 +20,7 @@ use crate::client::stream::pool::StreamPool;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::tasks::{TaskId, WakeSlot};
 use crate::log;
+use crate::mutants::mutant;
 use crate::protocol::{Cause, NoServer};
 use crate::transport::{Route, Transport};
 
@@ -231,12 +232,14 @@ impl<T: Transport> Balancer<T> {
             return;
         }
         let mut ready = self.ready.borrow_mut();
-        if !ready.iter().any(|other| Rc::ptr_eq(other, backend)) {
+        if mutant!(ReadyTwice) || !ready.iter().any(|other| Rc::ptr_eq(other, backend)) {
             ready.push(Rc::clone(backend));
         }
         drop(ready);
-        for key in self.waiting() {
-            self.endpoint.calls().unline(key);
+        if !mutant!(LineForgotten) {
+            for key in self.waiting() {
+                self.endpoint.calls().unline(key);
+            }
         }
         self.tell();
     }
@@ -273,7 +276,9 @@ impl<T: Transport> Balancer<T> {
     pub(crate) fn failed(&self, backend: &Backend<T>, cause: Cause) {
         backend.failed(cause);
         self.fails(ConnectProblem::Session(backend.peer(), cause));
-        self.stale.set(self.endpoint.scheduler().executor());
+        if !mutant!(FailureAsksNobody) {
+            self.stale.set(self.endpoint.scheduler().executor());
+        }
     }
 
     fn fails(&self, failure: ConnectProblem<T::Route>) {
@@ -314,7 +319,9 @@ impl<T: Transport> Balancer<T> {
     ) {
         self.unresolved.set(false);
         match found {
-            Ok(routes) if routes.is_empty() => self.unanswered(ConnectProblem::NoAddress(name())),
+            Ok(routes) if routes.is_empty() && !mutant!(EmptyAnswerTaken) => {
+                self.unanswered(ConnectProblem::NoAddress(name()))
+            }
             Ok(routes) => self.replace(&routes),
             Err(error) => self.unanswered(ConnectProblem::Resolve(name(), error)),
         }
@@ -386,7 +393,7 @@ impl<T: Transport> SessionSource<T::Route> for Balancer<T> {
 
     fn join_line(&self, key: usize) -> Option<u64> {
         let mut line = self.line.borrow_mut();
-        if line.len() >= self.settings.queue_limit {
+        if line.len() >= self.settings.queue_limit && !mutant!(LineUnbounded) {
             return None;
         }
         let ticket = self.tickets.get();
@@ -396,7 +403,9 @@ impl<T: Transport> SessionSource<T::Route> for Balancer<T> {
     }
 
     fn leave_line(&self, ticket: u64) {
-        self.line.borrow_mut().remove(&ticket);
+        if !mutant!(TicketKept) {
+            self.line.borrow_mut().remove(&ticket);
+        }
     }
 
     fn budgets(&self) -> &RetryBudgets {

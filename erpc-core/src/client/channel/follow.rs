@@ -9,6 +9,7 @@ use super::stale::StaleFlag;
 use crate::executor::join::caught;
 use crate::executor::scheduler::Scheduler;
 use crate::executor::sleep::Sleep;
+use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::Transport;
 
@@ -41,15 +42,22 @@ async fn resolve_again<T: Transport>(
         // A panic counts as a failed query, and the resolver is asked again later. So it must
         // remain consistent after a panic, like a handler.
         let (found, good_for) = answer.await.unwrap_or_else(|_panic| (Err(panicked()), None));
+        if mutant!(StaleClearedLate) {
+            stale.clear();
+        }
         let asked = scheduler.now();
         let Some(channel) = balancer.upgrade() else { return };
         let pause = channel.resolve_pause();
         channel.resolved(found, || resolver.name());
         drop(channel);
-        let good_until = good_for.map_or(Instant::NEVER, |time| asked + time);
+        let good_until = good_for
+            .filter(|_| !mutant!(AnswerNeverExpires))
+            .map_or(Instant::NEVER, |time| asked + time);
         // Wait until the flag is set or the answer expires, whichever is first.
         let stale = pin!(stale.wait(scheduler.executor()));
         Sleep::new(&scheduler, good_until).limit(stale).await.unwrap_or(());
-        Sleep::new(&scheduler, asked + pause).await;
+        if !mutant!(ResolvePauseForgotten) {
+            Sleep::new(&scheduler, asked + pause).await;
+        }
     }
 }

@@ -21,6 +21,7 @@ use super::join::{JoinHandle, WaitCheck, joined};
 use super::standstill::{ForeignPoll, Standstill};
 use crate::event_loop::bell::Bell;
 use crate::event_loop::mailbox::Queue;
+use crate::mutants::mutant;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
@@ -262,6 +263,11 @@ impl Executor {
         self.slots.borrow().ready != 0
     }
 
+    /// Number of tasks that have not ended.
+    pub(crate) fn tasks(&self) -> usize {
+        self.slots.borrow().all.iter().filter(|slot| slot.kind == SlotKind::Task).count()
+    }
+
     /// Moves the tasks that wakers outside of the loop have woken to the ready queue.
     pub(crate) fn take_remote(&self) {
         let mut woken = self.spare.take();
@@ -271,7 +277,9 @@ impl Executor {
             // The flag is cleared first: a later wake then queues the task again instead of being
             // lost. A swap, not a store: the poll must see the writes of a waker that found the
             // flag set.
-            slots.all[id as usize].signal.notified.swap(false, Ordering::AcqRel);
+            if !mutant!(RemoteWakeOnce) {
+                slots.all[id as usize].signal.notified.swap(false, Ordering::AcqRel);
+            }
             slots.wake(id);
         }
         drop(slots);

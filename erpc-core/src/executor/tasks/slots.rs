@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::{LocalFuture, NONE, RemoteWakes, Signal, TaskId};
+use crate::mutants::mutant;
 use crate::sync::atomic::AtomicBool;
 
 pub(super) struct TaskSlots {
@@ -94,7 +95,11 @@ impl TaskSlots {
         match &mut slot.body {
             Some(body) => {
                 let future = body.future.take();
+                let is_ready = self.all[task.slot as usize].queued;
                 self.release(task.slot);
+                if is_ready && mutant!(AbortKeepsGeneration) {
+                    self.all[task.slot as usize].generation = task.generation;
+                }
                 future
             }
             None => {
@@ -135,7 +140,7 @@ impl TaskSlots {
         slot.queued = false;
         let ended = slot.kind == SlotKind::Free;
         let body = if ended { None } else { slot.body.take() };
-        slot.missed = !ended && body.is_none();
+        slot.missed = !ended && body.is_none() && !mutant!(NestedWakeLost);
         if self.head == NONE {
             self.tail = NONE;
         }

@@ -226,3 +226,47 @@ fn wakes_within_the_loop_ring_no_bell() {
     wake();
     assert!(first_bell.is_rung() && !second_bell.is_rung());
 }
+
+#[test]
+fn the_id_of_a_task_that_was_aborted_while_ready_is_stale() {
+    let (executor, _bell) = executor();
+    let ended = Rc::new(Cell::new(0));
+    let start = || {
+        let canary = Canary(Rc::clone(&ended));
+        executor.start(async move {
+            let _canary = canary;
+            std::future::pending().await
+        })
+    };
+    let task = start();
+    executor.abort(task);
+    assert_eq!(ended.get(), 1, "the task was ready, but was never polled");
+    assert!(executor.run_ready() <= 1);
+    let next = start();
+    assert_eq!(next.slot, task.slot);
+    executor.abort(task);
+    assert_eq!(ended.get(), 1, "the slot belongs to another task");
+    executor.abort(next);
+    assert_eq!(ended.get(), 2);
+}
+
+#[test]
+fn another_thread_wakes_a_task_twice() {
+    let (executor, _bell) = executor();
+    let (send, wakers) = mpsc::channel::<Waker>();
+    let polls = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&polls);
+    executor.start(poll_fn(move |cx| {
+        counted.set(counted.get() + 1);
+        send.send(cx.waker().clone()).unwrap();
+        Poll::Pending
+    }));
+    executor.run_ready();
+    for expected in 2..=3 {
+        let waker = wakers.recv().unwrap();
+        std::thread::spawn(move || waker.wake()).join().unwrap();
+        executor.take_remote();
+        executor.run_ready();
+        assert_eq!(polls.get(), expected);
+    }
+}

@@ -183,7 +183,7 @@ impl Pacer {
 
     /// Drops the lateness if no call waits any more.
     pub(super) fn forget_wait(&mut self) {
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && !mutant!(WaitNotForgotten) {
             self.pace.forget_wait();
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::mutants::mutant;
 use crate::protocol::cookie::CookieMaker;
 use crate::time::Instant;
 use crate::transport::Route;
@@ -101,7 +102,7 @@ impl Acceptor {
         let first = salt as u32 as usize % members.len();
         let step = 1 + (salt >> 32) as usize % (members.len() - 1).max(1);
         let second = (first + step) % members.len();
-        let at = if load(second) < load(first) { second } else { first };
+        let at = if load(second) < load(first) && !mutant!(LoadIgnored) { second } else { first };
         (at as u8, members[at].port)
     }
 

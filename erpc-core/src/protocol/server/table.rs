@@ -226,6 +226,11 @@ impl<R: Route> ServerTable<R> {
             }
             ControlEffect::Ends(cause) => {
                 self.remove(turn, index, cause);
+                if let Some(acceptor) = self.accepting.acceptor()
+                    && mutant!(LostClientCounts)
+                {
+                    acceptor.session_began();
+                }
                 // If few sockets remain, all shares become equal, so the share of a busy socket may
                 // shrink.
                 self.announce_windows(turn);

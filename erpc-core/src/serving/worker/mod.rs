@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::buf::MsgBuf;
 use crate::clock;
 use crate::event_loop::mailbox::Mailbox;
+use crate::mutants::mutant;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::{CallHost, HandlerOutcome, MetadataRef, ReplySink, RouteEntry};
 use crate::serving::answer::no_memory;
@@ -22,8 +23,10 @@ use crate::time::Instant;
 use crate::wire::extension::EXTENSION_HEAD;
 
 pub(crate) use crate::serving::worker::queue::JobRefused;
+pub use crate::serving::worker::step::{StepWorkers, TakenJob};
 
 mod queue;
+mod step;
 
 /// Worker threads and their queue, shared by any number of endpoints; see
 /// [`Endpoint::serve`](crate::endpoint::Endpoint::serve).
@@ -154,7 +157,7 @@ pub(crate) fn origin() -> Option<Arc<Mailbox>> {
 /// The main function of a worker thread.
 fn work(queue: &WorkerQueue) {
     while let Some(job) = queue.0.pop() {
-        run(job);
+        run(job, None);
     }
     queue.0.note_end();
 }
@@ -165,16 +168,18 @@ pub(crate) fn is_current<V>(thread: &JoinHandle<V>) -> bool {
     thread.thread().id() == current().id()
 }
 
-fn run(job: WorkerJob) {
+/// Runs the job's handler and passes its answer on. `virtual_time` replaces the system's clock.
+fn run(job: WorkerJob, virtual_time: Option<Instant>) {
     let call = job.call;
     let mailbox = Arc::clone(&job.mailbox);
     ORIGIN.set(Some(Arc::clone(&job.mailbox)));
-    let outcome = match job.starts() {
+    let host = JobHost { job: &job, virtual_time };
+    let outcome = match host.starts() {
         Ok(()) => {
             let (entries, message) = job.parts();
             let context = job
                 .entry
-                .context(call, &job)
+                .context(call, &host)
                 .with_extension(job.deadline, MetadataRef::new(entries));
             job.entry.call(&context, message)
         }
@@ -190,17 +195,6 @@ fn run(job: WorkerJob) {
 }
 
 impl WorkerJob {
-    /// Checks that the handler may start: the call is not cancelled, and its deadline has not
-    /// passed while the request waited for a worker. `Err` is the status for the caller.
-    fn starts(&self) -> Result<(), Status> {
-        if self.is_cancelled() {
-            return Err(Status::cancelled("the caller has cancelled the call"));
-        }
-        in_time(self.deadline, clock::now).inspect_err(|_| {
-            self.mailbox.count_late();
-        })
-    }
-
     /// The metadata and the message.
     fn parts(&self) -> (&[u8], &[u8]) {
         let (extension, message) = self.body.as_slice().split_at(self.front);
@@ -208,14 +202,35 @@ impl WorkerJob {
     }
 }
 
-impl CallHost for WorkerJob {
+/// The host of a job's handler.
+struct JobHost<'j> {
+    job: &'j WorkerJob,
+    /// The time of a virtual clock; `None` if the system's clock is used.
+    virtual_time: Option<Instant>,
+}
+
+impl JobHost<'_> {
+    /// Checks that the handler may start: the call is not cancelled, and its deadline has not
+    /// passed while the request waited for a worker. `Err` is the status for the caller.
+    fn starts(&self) -> Result<(), Status> {
+        if self.is_cancelled() && !mutant!(CancelledJobStarts) {
+            return Err(Status::cancelled("the caller has cancelled the call"));
+        }
+        let deadline = if mutant!(LateJobStarts) { Instant::NEVER } else { self.job.deadline };
+        in_time(deadline, || self.now()).inspect_err(|_| {
+            self.job.mailbox.count_late();
+        })
+    }
+}
+
+impl CallHost for JobHost<'_> {
     /// A buffer outside of the endpoint's pool, which only the endpoint's thread may use.
     fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
         MsgBuf::detached(len).ok_or_else(no_memory)
     }
 
     fn peer(&self) -> Option<SocketAddr> {
-        self.peer
+        self.job.peer
     }
 
     fn session_stats(&self, _: &RequestHandle) -> Option<ClientStats> {
@@ -223,14 +238,18 @@ impl CallHost for WorkerJob {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        self.job.cancelled.load(Ordering::Relaxed)
+    }
+
+    fn now(&self) -> Instant {
+        self.virtual_time.unwrap_or_else(clock::now)
     }
 
     fn sink(&self) -> Arc<dyn ReplySink> {
-        Arc::clone(&self.mailbox) as _
+        Arc::clone(&self.job.mailbox) as _
     }
 
     fn cancel_flag(&self, _: RequestHandle) -> Arc<AtomicBool> {
-        Arc::clone(&self.cancelled)
+        Arc::clone(&self.job.cancelled)
     }
 }

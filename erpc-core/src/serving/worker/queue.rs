@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::clock;
+use crate::mutants::mutant;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A queue of jobs from many endpoints to many workers.
@@ -60,7 +61,7 @@ impl<J> JobQueue<J> {
             return Err((JobRefused::Full, job));
         }
         state.jobs.push_back(job);
-        let somebody_waits = state.idle > 0;
+        let somebody_waits = state.idle > 0 && !(mutant!(WorkerNotWoken) && state.jobs.len() > 1);
         drop(state);
         if somebody_waits {
             self.changed.notify_one();
@@ -82,6 +83,11 @@ impl<J> JobQueue<J> {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
         }
+    }
+
+    /// Takes the next job, if one is queued.
+    pub(super) fn try_pop(&self) -> Option<J> {
+        self.lock().jobs.pop_front()
     }
 
     /// Takes out the queued jobs that `is_wanted` selects.
@@ -175,5 +181,35 @@ mod tests {
         let jobs = move || [queue.pop(), queue.pop(), queue.pop()];
         let jobs = within_limit("a worker waits for jobs of a stopped queue", jobs);
         assert_eq!(jobs, [Some(2), Some(3), None]);
+    }
+
+    #[test]
+    fn each_job_wakes_a_worker() {
+        let queue = Arc::new(JobQueue::<u32>::new(2));
+        // A job ends only when the other one has begun, so two workers have to run.
+        let both = Arc::new(std::sync::Barrier::new(2));
+        let (send, begun) = channel();
+        for _ in 0..2 {
+            let (queue, both, send) = (Arc::clone(&queue), Arc::clone(&both), send.clone());
+            thread::spawn(move || {
+                while queue.pop().is_some() {
+                    both.wait();
+                    send.send(()).unwrap();
+                }
+            });
+        }
+        // The first worker rarely wakes before the second job is queued.
+        for round in 0..100 {
+            while queue.lock().idle < 2 {
+                thread::yield_now();
+            }
+            queue.push(1).unwrap();
+            queue.push(2).unwrap();
+            for _ in 0..2 {
+                let job = begun.recv_timeout(LIMIT);
+                assert_eq!(job, Ok(()), "round {round}: both jobs run at the same time");
+            }
+        }
+        queue.stop();
     }
 }

@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 
 use super::chance::Stream;
+use crate::mutants::mutant;
 
 /// The damage to one copy of a packet: bits flipped, its end cut off, bytes appended, or several of
 /// these. Deterministic: equal input bytes give equal output bytes.
@@ -75,7 +76,7 @@ fn flip(bytes: &mut [u8], drawn: impl Iterator<Item = u64>) {
     let mut flipped = [u64::MAX; Damage::MAX_FLIPS as usize];
     for (count, mut bit) in drawn.enumerate() {
         // At most `count` steps, because the packet has more bits than are flipped so far.
-        while flipped[..count].contains(&bit) {
+        while flipped[..count].contains(&bit) && !mutant!(FlippedBack) {
             bit = (bit + 1) % bits;
         }
         flipped[count] = bit;

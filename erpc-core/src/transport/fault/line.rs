@@ -8,6 +8,7 @@ use super::late::Late;
 use super::packets::{Lent, Outgoing, Owned, push_owned};
 use super::{FaultStats, Injector, PacketCopy};
 use crate::clock;
+use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::{Capabilities, RxPacket, RxQueue, Transport, TransportStats};
 
@@ -49,7 +50,7 @@ impl<R> Way<R> {
 
     /// Whether packets pass unchanged and none are held back.
     fn is_quiet(&self) -> bool {
-        self.injector.is_idle() && self.late.is_empty()
+        self.injector.is_idle() && (self.late.is_empty() || mutant!(LateLeftBehind))
     }
 
     fn recycle(&mut self, bytes: Vec<u8>) {
@@ -112,7 +113,9 @@ impl<T: Transport> Line<T> {
         self.version = self.shared.version();
         let (plan, start) = self.shared.plan();
         self.publish();
-        self.past = self.published;
+        if !mutant!(PastForgotten) {
+            self.past = self.published;
+        }
         self.rx.injector = plan.rx_injector(start);
         self.tx.injector = plan.tx_injector(start);
         self.now = start;
@@ -232,7 +235,7 @@ impl<R: Copy> Way<R> {
                 continue;
             }
             let bytes = self.bytes_of(&copy, |out| out.extend_from_slice(packet.bytes));
-            if bytes.len() > limits.max_datagram {
+            if bytes.len() > limits.max_datagram && !mutant!(LongPacketPassed) {
                 self.too_long += 1;
                 self.recycle(bytes);
             } else if copy.delay.is_zero() && lent.len() < limits.burst {

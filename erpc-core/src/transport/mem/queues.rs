@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::MemRoute;
 use super::hub::{Port, Ports};
 use super::ring::{Consumer, Loan, Producer, Refused};
+use crate::mutants::mutant;
 use crate::transport::{MAX_BURST, RxPacket, RxQueue, TransportStats, TxPacket, TxQueue};
 
 /// The receiving end of a ring, and the ring's sender.
@@ -117,7 +118,7 @@ impl RxQueue for MemRx {
     #[inline]
     fn burst(&mut self) -> usize {
         self.count = 0;
-        if self.port.changes() != self.seen || self.is_draining {
+        if self.port.changes() != self.seen || self.is_draining && !mutant!(DrainedRingKept) {
             self.look_through_rings();
         }
         let mut count = 0;
@@ -175,7 +176,9 @@ impl Outgoing {
 impl Drop for Outgoing {
     fn drop(&mut self) {
         self.producer.close();
-        self.to.note_change();
+        if !mutant!(ClosedRingKept) {
+            self.to.note_change();
+        }
     }
 }
 
@@ -223,7 +226,7 @@ impl MemTx {
     fn send(&mut self, route: MemRoute, stage: impl FnOnce(&mut Producer) -> Result<u32, Refused>) {
         let number = route.number();
         let ring = match self.rings.get_mut(number as usize) {
-            Some(Some(ring)) if ring.to.is_open() => ring,
+            Some(Some(ring)) if ring.to.is_open() || mutant!(OldRingUsed) => ring,
             // No ring yet, or one to a closed port, whose number another port may have now.
             _ => match self.connect(route) {
                 Some(ring) => ring,

@@ -290,6 +290,19 @@ fn packets_of_a_closed_port_arrive_and_its_ring_is_removed() {
 }
 
 #[test]
+fn the_ring_of_a_port_that_closes_later_is_removed() {
+    let hub = MemHub::new();
+    let mut bob = hub.port(MemConfig::default());
+    let mut alice = hub.port(MemConfig::default());
+    send(&mut alice, bob.local_route(), b"hello");
+    assert_eq!(receive(&mut bob).len(), 1);
+    assert_eq!(bob.rx.ring_count(), 1);
+    drop(alice);
+    receive(&mut bob);
+    assert_eq!(bob.rx.ring_count(), 0);
+}
+
+#[test]
 fn routes_have_bytes_and_ports() {
     let route = MemRoute::new(7);
     assert_eq!(route.to_string(), "mem:7");

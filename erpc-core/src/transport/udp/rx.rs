@@ -26,6 +26,7 @@ use super::socket::UdpSocket;
 use super::stray::Member;
 use super::sys::{Controls, Headers};
 use super::{MAX_DATAGRAM, sys};
+use crate::mutants::mutant;
 use crate::transport::{MAX_BURST, RxPacket, RxQueue};
 
 /// The receiving half of a [`UdpTransport`](super::UdpTransport).
@@ -167,7 +168,8 @@ impl UdpRx {
 
     /// Whether there are received packets that no burst has handed out.
     pub(super) fn has_pending(&self) -> bool {
-        self.next < self.received || self.member.as_ref().is_some_and(Member::has_pending)
+        self.next < self.received && !mutant!(PendingForgotten)
+            || self.member.as_ref().is_some_and(Member::has_pending)
     }
 
     #[cfg(test)]
@@ -292,7 +294,7 @@ impl UdpRx {
             self.marks[index] = self.controls[index].traffic_class(header) & CE == CE;
         }
         // A truncated datagram gets a length above `stride`, so that `hand_out` drops it.
-        let cut = header.msg_flags & libc::MSG_TRUNC != 0;
+        let cut = header.msg_flags & libc::MSG_TRUNC != 0 && !mutant!(CutTaken);
         let len = if cut { self.stride + 1 } else { len };
         self.datagrams[index] = Datagram { at: 0, len: len as u32, segment: segment as u32 };
     }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::route::{Name, UdpRoute};
 use super::steer;
+use crate::mutants::mutant;
 use crate::transport::{MAX_BURST, RxPacket, Waker};
 
 /// Capacity of an inbox, in bytes. When an inbox is full, strays are dropped, as by a full
@@ -94,6 +95,9 @@ impl Member {
     #[cold]
     pub(super) fn pass_on(&self, to: u8, name: &Name, marked: bool, packet: &[u8]) -> bool {
         let inbox = &self.inboxes.0[usize::from(to)];
+        if mutant!(StrayFlagEarly) {
+            inbox.pending.store(true, Ordering::Release);
+        }
         let mut strays = inbox.lock();
         let at = strays.bytes.len();
         if at + packet.len() > INBOX_BYTES {
@@ -102,7 +106,7 @@ impl Member {
         strays.bytes.extend_from_slice(packet);
         strays.packets.push(Stray { name: *name, bytes: at..at + packet.len(), marked });
         drop(strays);
-        if !inbox.pending.swap(true, Ordering::AcqRel)
+        if !(mutant!(StrayFlagEarly) || inbox.pending.swap(true, Ordering::AcqRel))
             && let Some(waker) = inbox.waker.get()
         {
             waker.wake();
@@ -146,5 +150,47 @@ impl Member {
     /// Total bytes of the burst.
     pub(super) fn burst_bytes(&self) -> u64 {
         self.taken.packets[self.lent.clone()].iter().map(|stray| stray.bytes.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "members are on different threads")]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::transport::udp::route::Family;
+
+    /// A packet must arrive within this time.
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn no_stray_packet_is_stuck() {
+        let inboxes = Inboxes::new(2);
+        let [sender, mut receiver] =
+            [0, 1].map(|index| Member::new(&inboxes, index, Waker::new(|| {})));
+        let route = UdpRoute::from(SocketAddr::from(([127, 0, 0, 1], 9)));
+        let name = Name::new(route, Family::V4).expect("a name of the same family");
+        let (send, arrived) = channel();
+        // The receiver takes packets as fast as it can, so it often looks while one is passed on.
+        thread::spawn(move || {
+            loop {
+                if receiver.has_pending() {
+                    for _ in 0..receiver.burst() {
+                        if send.send(()).is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+        for packet in 0..50_000 {
+            assert!(sender.pass_on(1, &name, false, &[7; 24]));
+            let got = arrived.recv_timeout(LIMIT);
+            assert_eq!(got, Ok(()), "packet {packet} arrives without another packet after it");
+        }
     }
 }

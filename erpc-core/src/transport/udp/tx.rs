@@ -17,6 +17,7 @@ use super::socket::UdpSocket;
 use super::sys::{Control, Headers};
 use super::{MAX_DATAGRAM, steer, sys};
 use crate::buf::MsgBuf;
+use crate::mutants::mutant;
 use crate::transport::{MAX_BURST, MIN_DATAGRAM, NetworkError, TxPacket, TxQueue, Undelivered};
 use crate::wire::checksum::TRAILER_LEN;
 
@@ -242,7 +243,11 @@ impl UdpTx {
                 Err(Errno::INTR) => {}
                 // The error may be that of an earlier packet to any peer, which an ICMP message has
                 // reported meanwhile. The call has cleared it and has sent nothing.
-                Err(errno) if repeats < REPEATS && may_be_anothers(errno) => {
+                Err(errno)
+                    if repeats < REPEATS
+                        && may_be_anothers(errno)
+                        && !mutant!(OthersErrorTaken) =>
+                {
                     repeats += 1;
                     self.reports.raise();
                 }
@@ -390,12 +395,13 @@ fn run_length(staged: &[Staged]) -> usize {
     let (mut packets, mut bytes) = (1, first.len as usize);
     for next in &staged[1..] {
         let fits = (1..=first.len).contains(&next.len) && bytes + next.len as usize <= MAX_DATAGRAM;
-        if !fits || next.member != first.member || next.route != first.route {
+        let is_same = next.member == first.member || mutant!(RunMixesMembers);
+        if !fits || !is_same || next.route != first.route {
             break;
         }
         packets += 1;
         bytes += next.len as usize;
-        if next.len < first.len {
+        if next.len < first.len && !mutant!(RunGoesOn) {
             break;
         }
     }

@@ -346,3 +346,22 @@ fn a_faulty_transport_and_its_handle_are_send() {
     is_send::<Faulty<MemTransport>>();
     is_send::<FaultHandle>();
 }
+
+#[test]
+fn packets_that_are_late_arrive_after_the_end_of_the_faults() {
+    let late = Faults::none().spike(1.0, millis(20));
+    for plan in [FaultPlan::new(13).sending(late.clone()), FaultPlan::new(14).receiving(late)] {
+        let mut pair = Pair::new(plan);
+        let mut arrived = Vec::new();
+        (0..50).for_each(|number| pair.send(&packet(number, SHORT)));
+        pair.receive(&mut arrived);
+        pair.sender.handle().set_plan(FaultPlan::new(0));
+        pair.receiver.handle().set_plan(FaultPlan::new(0));
+        let began = clock::now();
+        while arrived.len() < 50 {
+            pair.sender.split().1.flush();
+            pair.receive(&mut arrived);
+            assert!(clock::now() - began < Duration::from_secs(20), "{} arrive", arrived.len());
+        }
+    }
+}

@@ -24,6 +24,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::mutants::mutant;
 use crate::sync::Witness;
 use crate::sync::alloc::{alloc_zeroed, dealloc};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -451,7 +452,9 @@ impl Consumer {
             #[cfg(loom)]
             self.read_to_the_end();
             self.lent = self.next.position;
-            self.ring.released.0.store(self.lent, Ordering::Release);
+            if !mutant!(ReleaseForgotten) {
+                self.ring.released.0.store(self.lent, Ordering::Release);
+            }
         }
     }
 

@@ -216,6 +216,21 @@ fn datagrams_that_are_too_long_are_dropped_and_counted() {
 }
 
 #[test]
+fn a_datagram_that_the_system_has_cut_is_dropped_whatever_its_length_is() {
+    // The receive buffers have exactly this length, so that the rest of the datagram is cut off.
+    let config = config(V4).max_datagram(23 * 64).offload(false);
+    let mut server = UdpTransport::bind(&config).unwrap();
+    let client = StdSocket::bind(V4).unwrap();
+    let to = server.local_route().socket_addr();
+    // The first datagram is received alone and without its flags, some of the others together.
+    for len in [10, 3_000, 10, 3_000, 3_000, 10, 10] {
+        client.send_to(&vec![0; len], to).unwrap();
+    }
+    assert_eq!(lengths(&receive(&mut server, 4)), [10; 4]);
+    assert_eq!(server.stats().rx_truncated, 3);
+}
+
+#[test]
 fn a_wake_before_or_during_a_sleep_ends_it() {
     let mut transport = open(V4);
     let waker = transport.waker();
