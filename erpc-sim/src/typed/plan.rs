@@ -335,12 +335,9 @@ fn draw_events(
         Weather::Quick => {
             // One server at a time, or all at once.
             let together = random.percent(50);
-            let groups = if together {
-                vec![0..servers]
-            } else {
-                (0..servers).map(|at| at..at + 1).collect()
-            };
-            for group in groups {
+            let group_len = if together { servers } else { 1 };
+            for group in (0..servers).step_by(group_len) {
+                let group = group..group + group_len;
                 let mut at = random.within(100, 800) * MS;
                 while at < span {
                     // A session that ends earlier than the base of the backoff is reopened later.
