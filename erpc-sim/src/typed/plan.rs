@@ -335,10 +335,9 @@ fn draw_events(
         Weather::Quick => {
             // One server at a time, or all at once.
             let together = random.percent(50);
-            let groups = if together {
-                vec![0..servers]
-            } else {
-                (0..servers).map(|at| at..at + 1).collect()
+            let groups: Vec<_> = match together {
+                true => std::iter::once(0..servers).collect(),
+                false => (0..servers).map(|at| at..at + 1).collect(),
             };
             for group in groups {
                 let mut at = random.within(100, 800) * MS;
