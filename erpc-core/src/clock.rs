@@ -1,4 +1,4 @@
-//! The system clock, from which all [`Instant`]s of the runtime come.
+//! The system's clock. Event loops and workers read it, unless a test has set a virtual time.
 
 use rustix::time::{ClockId, clock_gettime};
 

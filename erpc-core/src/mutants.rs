@@ -405,7 +405,7 @@ mod chosen {
         CancelLeavesTask by Typed,
         /// A call that a worker has answered stays in the table of running calls.
         WorkerCallKept by Typed,
-        /// A drain does not refuse the calls that wait for a worker.
+        /// When the time of a drain is over, the calls that wait for a worker are not refused.
         DrainForgetsQueue by Typed,
         /// A worker starts a call that was cancelled in the queue.
         CancelledJobStarts by Typed,

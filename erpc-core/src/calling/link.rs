@@ -33,7 +33,8 @@ pub(crate) struct Link<R> {
     /// the stream has ended.
     has_stream: Cell<bool>,
     waiters: RefCell<Waiters>,
-    /// The channel that keeps this session open; `None` for a session of a user.
+    /// The channel that keeps this session open. `None` if no channel does: the user has opened the
+    /// session, or it is a session for streams.
     source: Option<Weak<dyn SessionSource<R>>>,
 }
 
@@ -60,8 +61,8 @@ impl<R> Link<R> {
         self.id.get()
     }
 
-    /// The channel that keeps this session open. `None` for a session of a user, and if the channel
-    /// was dropped.
+    /// The channel that keeps this session open. `None` if no channel does, or if the channel was
+    /// dropped.
     pub(super) fn source(&self) -> Option<Rc<dyn SessionSource<R>>> {
         self.source.as_ref()?.upgrade()
     }

@@ -33,8 +33,8 @@ pub(super) struct Deaths {
     /// For each endpoint, when it last came to life, and whether it has lived before. `None` while
     /// it is dead.
     lives: BTreeMap<SimRoute, Option<(Instant, bool)>>,
-    /// The pings of a session that were returned since a packet of the server has arrived. The key
-    /// is the client, the server, and the session's id at the server.
+    /// For each session, its pings that were returned after the last packet of the server arrived
+    /// at the client. The key is the client, the server, and the session's id at the server.
     returned: BTreeMap<(usize, SimRoute, u64), ReturnedPings>,
 }
 

@@ -49,8 +49,8 @@ enum Asking {
     Servers,
 }
 
-/// The most bytes of a stream's message besides an item and the extension: the frame, and a status
-/// of up to 200 bytes with details of up to 100 bytes.
+/// How many bytes a message of a stream may have in addition to one item and the extension. This is
+/// enough for the frame, and for a status of up to 200 bytes with details of up to 100 bytes.
 const MOST_BESIDE_ITEM: u32 = 512;
 
 /// The most endpoints that begin streams, and the most streams that one begins.

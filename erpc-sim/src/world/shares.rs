@@ -5,8 +5,8 @@ use crate::SimRoute;
 
 /// The largest share of a client that sends nothing, in charge units, where shares are unequal.
 const QUIET: u32 = 4_096;
-/// Shares are equal with at most `FEWEST` client addresses, or if an equal share is at least
-/// `AMPLE` charge units.
+/// Shares are equal in three cases: at most `FEWEST` client addresses have sessions, an equal share
+/// is at least `AMPLE` charge units, or the capacity is below twice `AMPLE`.
 const FEWEST: usize = 4;
 const AMPLE: u32 = 32_768;
 

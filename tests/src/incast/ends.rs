@@ -15,7 +15,8 @@ use crate::raw::listening;
 /// The only method. The response is the request's length in bytes, u64.
 pub(super) const LENGTH: u32 = 1;
 
-/// Answers requests. Does not count them, because the transport counts bytes.
+/// Answers requests. Has no counters of its own: the thread that serves reads the transport's count
+/// of bytes.
 pub(super) struct IncastServer;
 
 impl App<Udp> for IncastServer {

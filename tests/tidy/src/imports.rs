@@ -206,7 +206,8 @@ impl Visitor<'_> {
         let path = std::mem::take(path);
         if path.len() > 1 {
             for target in self.resolve(&path) {
-                // The macro continues a path that ends at a module, so its item is unknown.
+                // If the argument names only a module, the macro may append an item's name. Which
+                // item that is, is unknown here.
                 if !matches!(target, Target::Module(_)) {
                     self.crossing(target, &path, line);
                 }

@@ -36,10 +36,9 @@ use crate::transport::udp::{UdpRoute, UdpTransport};
 
 /// Calls to a service, for all threads and every runtime: `Clone`, `Send` and `Sync`.
 ///
-/// Endpoints on threads of their own make the calls ([`ClientThreads`]). A call costs about a
-/// microsecond more than one on a [`Channel`], which belongs to one thread, and its response
-/// arrives after a wake-up between threads. Requests are encoded and responses decoded on the
-/// caller's thread.
+/// Endpoints on threads of their own make the calls ([`ClientThreads`]). A call costs more than one
+/// on a [`Channel`], which belongs to one thread, and its response arrives after a wake-up between
+/// threads. Requests are encoded and responses decoded on the caller's thread.
 ///
 /// ```no_run
 /// use erpc_core::client::SharedChannel;

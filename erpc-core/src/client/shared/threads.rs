@@ -105,7 +105,7 @@ pub struct ClientThreadsBuilder {
 impl ClientThreadsBuilder {
     /// Number of threads; at least 1, default 1. All calls of one calling thread are made by the
     /// same one of these threads. A channel opens its sessions on each thread that makes calls of
-    /// it. One thread makes about a million small calls per second.
+    /// it. One thread is enough as long as its core does not limit the calls per second.
     pub const fn threads(mut self, threads: usize) -> Self {
         self.threads = if threads == 0 { 1 } else { threads };
         self

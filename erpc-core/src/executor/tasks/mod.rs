@@ -250,8 +250,9 @@ impl Executor {
         Root { executor: self, id }
     }
 
-    /// Appends a task to the ready queue. Called only from the endpoint's thread; O(1), without
-    /// allocation.
+    /// Wakes the task in slot `id`: appends it to the ready queue, unless it is there already or
+    /// has ended. A root is only marked as woken. Called only from the endpoint's thread; O(1),
+    /// without allocation.
     #[inline]
     pub(crate) fn wake(&self, id: u32) {
         self.slots.borrow_mut().wake(id);

@@ -32,8 +32,10 @@ pub(super) struct KeptResponse {
     processing: u64,
     /// Number of response packets that were sent at least once, with their bodies.
     sent: u32,
-    /// `sent` at the time when the response was cut again. The transmit queue may still read the
-    /// headers of those packets, and new headers use the same memory.
+    /// The value of `sent` just before the response was cut into packets of another size; 0 if that
+    /// has not happened. The transmit queue may still read the headers of the old packets, and the
+    /// headers of the new packets are written to the same memory. So a new packet whose number is
+    /// lower than this value may be sent only after a reclaim.
     sent_before: u32,
     repeated: Repeated,
     /// When the server last answered a repeated request, or a pull of one packet that was sent

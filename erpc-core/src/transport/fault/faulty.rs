@@ -13,17 +13,18 @@ use crate::transport::{
     TxQueue, Undelivered, Waker,
 };
 
-/// A transport whose packets suffer from a [`FaultPlan`].
+/// A transport whose packets suffer from a [`FaultPlan`]. All sessions over it have checksums,
+/// because the plan may damage packets.
 ///
-/// Received packets are copied once more; sent packets cost an uncontended lock. A plan without
-/// faults changes nothing else, and reads no clock.
+/// Each received packet is copied once more, and each sent packet costs an uncontended lock. If the
+/// plan has no faults, only the checksums cost more than that, and no clock is read.
 ///
 /// Delays and outages use the system's monotonic clock, which is read once per burst and doorbell,
-/// and twice per wait. The first burst or doorbell after a held-back packet is due passes it on. A
-/// wait ends when a packet is due. At most 65,536 packets are held back in each direction. Further
-/// ones are lost, and counted in [`TransportStats::rx_overflow`] or [`TransportStats::tx_dropped`].
-/// Received packets that grow beyond the largest datagram are lost, too, and counted in
-/// [`TransportStats::rx_truncated`].
+/// and twice per wait. A delayed packet is held back until it is due. Then the next burst delivers
+/// it, or the next doorbell sends it. A wait ends when a packet is due. At most 65,536 packets are
+/// held back in each direction. Further ones are lost, and counted in
+/// [`TransportStats::rx_overflow`] or [`TransportStats::tx_dropped`]. Received packets that grow
+/// beyond the largest datagram are lost, too, and counted in [`TransportStats::rx_truncated`].
 pub struct Faulty<T: Transport> {
     /// Shared with `rx` and `tx`, because `split` lends both at the same time. Only one thread at a
     /// time can use the transport or a half, so the lock is uncontended.

@@ -8,8 +8,9 @@ use crate::time::Instant;
 
 /// What may happen to the packets of one direction.
 ///
-/// Every chance is drawn separately for every packet, from 0 (never, the default) to 1 (always).
-/// Values outside this range are clamped, and NaN counts as 0. A packet can suffer several faults.
+/// Every chance is the probability that the fault hits a packet, from 0 (never, the default) to 1
+/// (always), and every packet is decided separately. Values outside this range are clamped, and NaN
+/// counts as 0. A packet can suffer several faults.
 /// The decisions are independent: enabling one fault does not change the decisions of another,
 /// except that a lost packet suffers nothing else.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -79,9 +80,10 @@ impl Faults {
         self
     }
 
-    /// Losses in bursts, after Gilbert and Elliott. Before each packet outside of a burst, a burst
-    /// begins with the chance `enter_chance`. It lasts for at least 1 packet, `mean_packets` on
-    /// average (at least 1). Inside, a packet is lost with the chance `drop_inside`.
+    /// Loses packets in bursts (the Gilbert-Elliott model). For each packet outside of a burst,
+    /// `enter_chance` is the chance that the packet begins a burst. A burst has at least one
+    /// packet, and on average `mean_packets`; a mean below 1 counts as 1. For each packet of a
+    /// burst, `drop_inside` is the chance that the packet is lost.
     #[must_use]
     pub fn bursts(mut self, enter_chance: f64, mean_packets: f64, drop_inside: f64) -> Self {
         self.bursts = Bursts { enter: enter_chance, mean_packets, drop_inside };

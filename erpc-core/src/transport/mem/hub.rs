@@ -87,9 +87,9 @@ impl Port {
 
     /// Creates a ring from `self` to `to`. `None` if `to` is closed or there is no memory.
     pub(super) fn connect(&self, to: &Arc<Self>) -> Option<Outgoing> {
-        // A slot is released one burst after its packet was read, possibly after the packet was
-        // answered. So the ring may hold up to one burst of packets more than the receiver's
-        // capacity.
+        // The receiver reads the packets of a burst, and releases their slots only in a later
+        // burst. Meanwhile the sender may get answers to these packets and send new ones. So the
+        // ring has slots for one burst more than the receiver's capacity.
         let slots = to.config.ring_entries() + MAX_BURST as u32;
         let (producer, consumer) = ring(slots, self.path_datagram(to))?;
         lock(&to.arrivals).as_mut()?.push(Incoming::new(self.route, consumer));
