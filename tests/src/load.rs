@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use erpc::{CallError, Cause, Endpoint, Transport, Udp};
+use erpc::{CallError, CallOptions, Cause, Endpoint, RetryPolicy, Transport, Udp};
 
 use crate::lab::work;
 use crate::proto::LocalLabClient;
@@ -116,7 +116,9 @@ impl<T: Transport> Load<T> {
 
     /// Opens sessions with `open` and starts calls on them.
     pub fn start(load: &Rc<Self>, open: impl FnMut() -> LocalLabClient<T>) {
-        *load.sessions.borrow_mut() = std::iter::repeat_with(open).take(SESSIONS).collect();
+        let once = CallOptions::new().retry(RetryPolicy::never());
+        *load.sessions.borrow_mut() =
+            std::iter::repeat_with(open).take(SESSIONS).map(|lab| lab.with(once.clone())).collect();
         load.halted.set(false);
         for _ in 0..OUTSTANDING {
             Self::call(load);

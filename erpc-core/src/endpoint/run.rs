@@ -14,7 +14,8 @@ use crate::time::Instant;
 use crate::transport::Transport;
 
 impl<T: Transport> Endpoint<T> {
-    /// Runs the loop, with its tasks and calls, until `future` is ready.
+    /// Runs the loop, with its tasks and calls, until `future` is ready, and at least once. So a
+    /// program that repeats a call which fails immediately still receives packets.
     ///
     /// # Panics
     /// Within a handler or a callback, because they run within the loop: use [`Endpoint::spawn`]
@@ -24,12 +25,17 @@ impl<T: Transport> Endpoint<T> {
         let mut future = pin!(future);
         let root = self.owner.parts.scheduler().executor().root();
         let mut idler = Idler::new(self.owner.idle.get());
+        let mut has_run = false;
         loop {
             if root.is_woken()
                 && let Poll::Ready(output) = root.poll(future.as_mut())
             {
+                if !has_run {
+                    self.turn();
+                }
                 return output;
             }
+            has_run = true;
             if self.turn() == 0 && !root.is_woken() {
                 self.rest(&mut idler, None);
             } else {

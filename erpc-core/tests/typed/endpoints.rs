@@ -50,6 +50,16 @@ fn a_handle_wakes_a_sleeping_endpoint() {
 }
 
 #[test]
+fn a_future_that_is_ready_immediately_does_not_keep_the_loop_from_running() {
+    let endpoint = client(&MemHub::new());
+    let has_run = Rc::new(Cell::new(false));
+    let mark = Rc::clone(&has_run);
+    drop(endpoint.spawn(async move { mark.set(true) }));
+    endpoint.block_on(async {});
+    assert!(has_run.get(), "the loop ran once");
+}
+
+#[test]
 fn a_wake_right_after_the_condition_is_checked_is_not_lost() {
     let (send, receive) = channel();
     thread::spawn(move || {
