@@ -58,7 +58,7 @@ fn handler(method: &MethodDescriptor, names: Names) -> String {
     };
     let (word, end) = match mode(method) {
         Some(Mode::Dispatch | Mode::Worker) => ("", ""),
-        Some(Mode::Async) | None => ("async ", ".await"),
+        Some(Mode::Async | Mode::Tokio) | None => ("async ", ".await"),
     };
     // `Answers::unary` is not an `async fn`, even if the handler is one.
     let end = if shape(method) == "unary" { "" } else { end };
@@ -81,7 +81,7 @@ fn shape(method: &MethodDescriptor) -> &'static str {
 
 fn driver(at: usize, service: &ServiceDescriptor) -> String {
     let module = module(service);
-    let client = format!("{module}::{}Client", service.name().to_upper_camel_case());
+    let client = format!("{module}::Local{}Client", service.name().to_upper_camel_case());
     let mut out = format!(
         "fn drive{at}(calls: &mut ::erpc_conformance::Calls) {{
     let client = {client}::new(calls.session());

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::thread::{self, Thread};
 
 use super::buffers::keep_buffer;
 use super::lane::{Lane, Post};
@@ -15,7 +15,6 @@ use crate::calling::response::{KeptReply, decoded, named};
 use crate::endpoint::entered::runs_here;
 use crate::protocol::{CallError, RejectReason};
 use crate::service::{Codec, Metadata, Method};
-use crate::sync::thread::current;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
@@ -88,13 +87,13 @@ impl<M, T: Transport> SharedCall<M, T> {
             !runs_here(),
             "`wait` would block the event loop that runs this code; await the call instead"
         );
-        let waker = Waker::from(Arc::new(Parked(current())));
+        let waker = Waker::from(Arc::new(Parked(thread::current())));
         let (mut cx, mut call) = (Context::from_waker(&waker), pin!(self));
         loop {
             if let Poll::Ready(result) = call.as_mut().poll(&mut cx) {
                 return result;
             }
-            std::thread::park();
+            thread::park();
         }
     }
 
