@@ -104,11 +104,12 @@ fn a_server_reports_the_sessions_of_its_clients() {
             let local = endpoint.local_route().expect("called outside of the loop");
             SocketAddr::from(([127, 0, 0, 1], local.socket_addr().port()))
         };
+        let mut sessions = Vec::new();
         for endpoint in [&polite, &dead] {
             let session = endpoint.connect(server.local_addr()).expect("the server answers");
             let opened = log.expect("client session opened", about("peer", address(endpoint)));
             assert_kind(&opened, "erpc::session", Level::INFO);
-            std::mem::forget(session);
+            sessions.push(session);
         }
         let [polite_address, dead_address] = [address(&polite), address(&dead)];
         polite.shutdown();
