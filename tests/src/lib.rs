@@ -1,9 +1,12 @@
 //! Shared code of the end-to-end tests. The tests are in `tests/`.
 //!
-//! | module | purpose | |---|---| | [`proto`], [`lab`] | a service with a method for each tested
-//! feature | | [`raw`] | servers and clients that use `erpc::raw`, the layer below generated code |
-//! | [`load`] | an endless load of calls, and a check that their outcomes are true | | [`incast`] |
-//! many clients that share a slow port between network namespaces, or a distant client |
+//! | module | purpose |
+//! |---|---|
+//! | [`proto`], [`lab`] | a service with a method for each tested feature |
+//! | [`raw`] | servers and clients that use `erpc::raw`, the layer below generated code |
+//! | [`load`] | an endless load of calls, and a check that their outcomes are true |
+//! | [`logged`] | a server and a client for the tests of the log |
+//! | [`incast`] | many clients that share a slow port between network namespaces, or a distant client |
 //!
 //! Code that does not depend on erpc is in the crate `erpc-test-tools`.
 
@@ -12,6 +15,7 @@
 pub mod incast;
 pub mod lab;
 pub mod load;
+pub mod logged;
 pub mod raw;
 
 /// The service `test.v1.Lab`.

@@ -5,7 +5,7 @@
 //! others look for: further ones would be suppressed.
 
 use std::cell::Cell;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread;
@@ -15,53 +15,14 @@ use erpc::service::{Method, MethodCollision, Routes};
 use erpc::transport::fault::{FaultPlan, Faults, Faulty};
 use erpc::transport::udp::UdpRoute;
 use erpc::{
-    Channel, Code, Endpoint, EndpointConfig, Request, Resolver, Response, Server, ServerBuilder,
-    ServerHandle, Status, Udp,
+    Channel, Code, Endpoint, EndpointConfig, Request, Resolver, Response, Server, Status, Udp,
 };
 use erpc_test_tools::events::{EventLog, Logged};
 use erpc_test_tools::limit::{millis, secs, within};
 use erpc_tests::lab::{LabService, client, loopback, work};
+use erpc_tests::logged::{about, assert_kind, connect, lab, run_until, start};
 use erpc_tests::proto::*;
 use tracing::Level;
-
-fn lab(service: LabService) -> ServerBuilder {
-    Server::builder().add_service(service).udp(loopback())
-}
-
-fn start(server: ServerBuilder) -> ServerHandle {
-    server.spawn("127.0.0.1:0").expect("the server starts")
-}
-
-fn connect(endpoint: &Endpoint, server: SocketAddr) -> LocalLabClient {
-    LocalLabClient::new(endpoint.connect(server).expect("the server answers"))
-}
-
-fn about(field: &'static str, value: impl ToString) -> impl Fn(&Logged) -> bool {
-    let value = value.to_string();
-    move |event| event.fields.get(field) == Some(&value)
-}
-
-#[track_caller]
-fn assert_kind(event: &Logged, target: &str, level: Level) {
-    assert_eq!((event.target, event.level), (target, level), "{event:?}");
-}
-
-/// Runs the loop of `endpoint` until the log has the event.
-#[track_caller]
-fn run_until(
-    log: &EventLog,
-    endpoint: &Endpoint,
-    message: &str,
-    is_wanted: impl Fn(&Logged) -> bool,
-) -> Logged {
-    let is_it = |event: &Logged| event.message == message && is_wanted(event);
-    let end = Instant::now() + secs(20);
-    while log.all(is_it).is_empty() {
-        assert!(Instant::now() < end, "no `{message}` in {:#?}", log.all(|_| true));
-        endpoint.run_for(millis(5));
-    }
-    log.expect(message, is_it)
-}
 
 #[test]
 fn panics_of_handlers_are_reported_with_method_and_text() {
