@@ -1,6 +1,8 @@
 //! A closed loop of typed calls from the tasks of a tokio runtime, through a shared client.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use erpc::{ClientThreads, EndpointConfig, IdlePolicy, SharedChannel, UdpConfig};
@@ -15,6 +17,7 @@ pub(crate) struct SharedLoad {
     runtime: Runtime,
     client: proto::BenchClient,
     tasks: usize,
+    workers: usize,
     latencies: Option<Latencies>,
 }
 
@@ -46,25 +49,28 @@ impl SharedLoad {
         let runtime = runtime.map_err(Failure::of("no runtime"))?;
         runtime.block_on(channel.ready()).map_err(Failure::of("cannot connect"))?;
         let client = proto::BenchClient::new(channel);
-        Ok(Self { runtime, client, tasks: setup.tasks, latencies: None })
+        Ok(Self { runtime, client, tasks: setup.tasks, workers: setup.workers, latencies: None })
     }
 
     /// Runs the tasks for `duration`. Returns the number of answered calls and the elapsed time.
     pub(crate) fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure> {
         let start = Instant::now();
         let end = start + duration;
-        let tasks: Vec<_> = (0..self.tasks as u64)
-            .map(|task| self.runtime.spawn(call(self.client.clone(), task << 40, end)))
+        let latencies = Arc::new(ThreadLatencies::new(self.workers));
+        // Together the tasks use every key once, as the loads without tasks do.
+        let tasks: Vec<_> = (0..self.tasks)
+            .map(|task| (task as u64..).step_by(self.tasks))
+            .map(|keys| call(self.client.clone(), keys, end, Arc::clone(&latencies)))
+            .map(|task| self.runtime.spawn(task))
             .collect();
-        let mut calls = 0;
         for task in tasks {
-            let latencies = self.runtime.block_on(task).map_err(Failure::of("a task failed"))??;
-            calls += latencies.count();
-            if let Some(all) = &mut self.latencies {
-                all.merge(&latencies);
-            }
+            self.runtime.block_on(task).map_err(Failure::of("a task failed"))??;
         }
-        Ok((calls, start.elapsed()))
+        let latencies = latencies.merged();
+        if let Some(all) = &mut self.latencies {
+            all.merge(&latencies);
+        }
+        Ok((latencies.count(), start.elapsed()))
     }
 
     pub(crate) fn measure_latencies(&mut self) {
@@ -76,11 +82,15 @@ impl SharedLoad {
     }
 }
 
-/// Makes one call after the other until `end`. Returns their latencies.
-async fn call(client: proto::BenchClient, first: u64, end: Instant) -> Result<Latencies, Failure> {
-    let mut latencies = Latencies::new();
+/// Makes one call after the other until `end`.
+async fn call(
+    client: proto::BenchClient,
+    keys: impl Iterator<Item = u64>,
+    end: Instant,
+    latencies: Arc<ThreadLatencies>,
+) -> Result<(), Failure> {
     let mut sent = Instant::now();
-    for key in first.. {
+    for key in keys {
         let answer = client.get(proto::GetRequest { key }).await;
         let answer = answer.map_err(Failure::of("a call failed"))?;
         if !service::is_answer(&answer, key) {
@@ -93,5 +103,34 @@ async fn call(client: proto::BenchClient, first: u64, end: Instant) -> Result<La
             break;
         }
     }
-    Ok(latencies)
+    Ok(())
+}
+
+/// The latencies that each thread of a runtime has recorded. A histogram per task would take more
+/// memory than a core's cache has.
+struct ThreadLatencies {
+    threads: Vec<Mutex<Latencies>>,
+}
+
+impl ThreadLatencies {
+    fn new(threads: usize) -> Self {
+        Self { threads: (0..threads).map(|_| Mutex::new(Latencies::new())).collect() }
+    }
+
+    fn record(&self, nanos: u64) {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+        }
+        let thread = NUMBER.with(|number| number % self.threads.len());
+        self.threads[thread].lock().unwrap_or_else(PoisonError::into_inner).record(nanos);
+    }
+
+    fn merged(&self) -> Latencies {
+        let mut all = Latencies::new();
+        for thread in &self.threads {
+            all.merge(&thread.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        all
+    }
 }

@@ -9,7 +9,6 @@
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
-use std::task::Waker;
 
 use super::callback::Callbacks;
 use super::link::{Link, LinkPhase};
@@ -18,6 +17,7 @@ use super::submissions::Submission;
 use super::table::CallTable;
 use crate::buf::Pool;
 use crate::event_loop::Context;
+use crate::event_loop::wakes::WakeBatch;
 use crate::executor::scheduler::Scheduler;
 use crate::log;
 use crate::mutants::mutant;
@@ -41,7 +41,7 @@ pub(crate) struct Calls<T: Transport> {
     pub(super) links: RefCell<HashMap<SessionId, Rc<Link<T::Route>>>>,
     streams: StreamCalls<T>,
     /// The tasks of other threads to wake at the end of the turn.
-    pub(super) posted_wakers: RefCell<Vec<Waker>>,
+    wakes: WakeBatch,
 }
 
 /// A call with a callback, whose last attempt failed before any packet of it was sent.
@@ -61,7 +61,7 @@ impl<T: Transport> Calls<T> {
             failures: RefCell::default(),
             links: RefCell::default(),
             streams: StreamCalls::default(),
-            posted_wakers: RefCell::default(),
+            wakes: WakeBatch::default(),
         }
     }
 
@@ -88,6 +88,12 @@ impl<T: Transport> Calls<T> {
     #[inline]
     pub(crate) fn streams(&self) -> &StreamCalls<T> {
         &self.streams
+    }
+
+    /// The tasks of other threads to wake at the end of the turn.
+    #[inline]
+    pub(crate) fn wakes(&self) -> &WakeBatch {
+        &self.wakes
     }
 
     /// Whether a submission or a failed call waits for the next turn of the loop.

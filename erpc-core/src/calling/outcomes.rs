@@ -1,7 +1,6 @@
 //! Delivers the outcome of a call to its future or callback.
 
 use std::cell::RefMut;
-use std::task::Waker;
 
 use super::callback::Callback;
 use super::calls::{Calls, FailedCall};
@@ -220,31 +219,10 @@ impl<T: Transport> Calls<T> {
         match ended {
             Some(CallEntry { outcome: CallOutcome::Posted(call), .. }) => {
                 if let Some(waker) = call.end(outcome(true)) {
-                    self.posted_wakers.borrow_mut().push(waker);
+                    self.wakes().push(waker);
                 }
             }
             _ => drop(outcome(false)),
-        }
-    }
-
-    /// Wakes the tasks of other threads whose calls have ended since the last call of this
-    /// function. The loop calls it once per turn, so that it wakes a sleeping runtime once for all
-    /// of them.
-    #[inline]
-    pub(crate) fn wake_posted(&self) {
-        if !self.posted_wakers.borrow().is_empty() {
-            self.wake_posted_now();
-        }
-    }
-
-    #[inline(never)]
-    fn wake_posted_now(&self) {
-        // A waker is foreign code, so the list is not borrowed while it runs.
-        let mut wakers = self.posted_wakers.take();
-        wakers.drain(..).for_each(Waker::wake);
-        let mut list = self.posted_wakers.borrow_mut();
-        if list.is_empty() {
-            *list = wakers;
         }
     }
 

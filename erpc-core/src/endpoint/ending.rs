@@ -62,7 +62,7 @@ impl<T: Transport> EndpointParts<T> {
         // run the callbacks of such calls twice. The callbacks that remain are dropped without
         // being run. Otherwise the sessions that they hold would keep the endpoint alive.
         self.calls().drop_callbacks();
-        self.calls().wake_posted();
+        self.wake_all_tasks();
         1
     }
 

@@ -57,6 +57,12 @@ impl<T: Transport> Handle<T> {
         self.mailbox.submit(here(job), usize::MAX).unwrap_or(());
     }
 
+    /// Wakes the tasks of other threads that the endpoint has not woken itself.
+    #[inline]
+    pub(crate) fn release_tasks(&self) {
+        self.mailbox.wakes().release();
+    }
+
     /// Wakes the endpoint if it sleeps, so that [`Endpoint::run_until`] checks its condition again.
     pub fn wake(&self) {
         self.mailbox.bell().nudge();

@@ -157,6 +157,18 @@ impl<T: Transport> EndpointParts<T> {
         count
     }
 
+    /// Wakes the tasks of other threads whose calls have ended in this turn, or the first of them.
+    #[inline]
+    pub(super) fn wake_tasks(&self) {
+        self.calls.wakes().end_turn(self.mailbox.wakes());
+    }
+
+    /// Wakes all tasks of other threads whose calls have ended, because the loop stops or sleeps.
+    pub(super) fn wake_all_tasks(&self) {
+        self.wake_tasks();
+        self.calls.wakes().flush(self.mailbox.wakes());
+    }
+
     /// Whether the next turn has work besides packets.
     pub(super) fn is_busy(&self) -> bool {
         self.calls.is_busy() || !self.flushes.is_empty() || self.scheduler.executor().has_ready()

@@ -21,7 +21,7 @@ impl<T: Transport> Endpoint<T> {
     /// Within a handler or a callback, because they run within the loop: use [`Endpoint::spawn`]
     /// there. Panics of the future and of callbacks pass through.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let _entered = self.enter();
+        let _running = self.enter();
         let mut future = pin!(future);
         let root = self.owner.parts.scheduler().executor().root();
         let mut idler = Idler::new(self.owner.idle.get());
@@ -51,7 +51,7 @@ impl<T: Transport> Endpoint<T> {
     /// # Panics
     /// As [`Endpoint::block_on`].
     pub fn run_until(&self, mut done: impl FnMut() -> bool) {
-        let _entered = self.enter();
+        let _running = self.enter();
         let mut idler = Idler::new(self.owner.idle.get());
         while !done() {
             if self.turn() == 0 {
@@ -67,7 +67,7 @@ impl<T: Transport> Endpoint<T> {
     /// # Panics
     /// As [`Endpoint::block_on`].
     pub fn run_for(&self, duration: Duration) {
-        let _entered = self.enter();
+        let _running = self.enter();
         let mut idler = Idler::new(self.owner.idle.get());
         let end = self.now() + duration;
         loop {
@@ -90,7 +90,7 @@ impl<T: Transport> Endpoint<T> {
     /// # Panics
     /// As [`Endpoint::block_on`].
     pub fn run_once(&self) -> usize {
-        let _entered = self.enter();
+        let _running = self.enter();
         self.turn()
     }
 
@@ -101,7 +101,7 @@ impl<T: Transport> Endpoint<T> {
     /// # Panics
     /// As [`Endpoint::block_on`].
     pub fn run_once_at(&self, now: Instant) -> usize {
-        let _entered = self.enter();
+        let _running = self.enter();
         self.owner.parts.scheduler().set_time(now);
         self.turn()
     }
@@ -117,7 +117,7 @@ impl<T: Transport> Endpoint<T> {
     fn turn_containing_panics(&self) -> usize {
         let parts = &*self.owner.parts;
         let work = parts.turn() + parts.run_jobs();
-        parts.calls().wake_posted();
+        parts.wake_tasks();
         let turns = parts.scheduler().executor().standstill().count_turn();
         self.owner.watch.look(parts, turns);
         work
@@ -126,7 +126,7 @@ impl<T: Transport> Endpoint<T> {
     /// The loop of a server's thread. Panics of callbacks and jobs were reported by the panic hook,
     /// and do not end the server.
     pub(crate) fn run_server(&self, mut done: impl FnMut() -> bool) {
-        let _entered = self.enter();
+        let _running = self.enter();
         let mut idler = Idler::new(self.owner.idle.get());
         while !done() {
             if self.turn_containing_panics() == 0 {
@@ -143,13 +143,31 @@ impl<T: Transport> Endpoint<T> {
     fn rest(&self, idler: &mut Idler, limit: Option<Duration>) {
         if idler.should_sleep(|| self.now()) {
             self.owner.watch.look_now(&self.owner.parts);
+            self.owner.parts.wake_all_tasks();
             self.owner.parts.sleep(limit);
         } else {
             idler.pause();
         }
     }
 
-    fn enter(&self) -> EnteredEndpoint {
-        EnteredEndpoint::enter(Rc::clone(&self.owner) as _, self.owner.parts.scheduler().executor())
+    fn enter(&self) -> RunningLoop<'_, T> {
+        let executor = self.owner.parts.scheduler().executor();
+        RunningLoop {
+            endpoint: self,
+            _entered: EnteredEndpoint::enter(Rc::clone(&self.owner) as _, executor),
+        }
+    }
+}
+
+/// While this value exists, this thread runs the loop of `endpoint`.
+struct RunningLoop<'e, T: Transport> {
+    endpoint: &'e Endpoint<T>,
+    _entered: EnteredEndpoint,
+}
+
+impl<T: Transport> Drop for RunningLoop<'_, T> {
+    /// No turn may follow for long.
+    fn drop(&mut self) {
+        self.endpoint.owner.parts.wake_all_tasks();
     }
 }

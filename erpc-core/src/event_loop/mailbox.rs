@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use super::bell::Bell;
+use super::wakes::WakeList;
 use crate::protocol::RequestHandle;
 use crate::service::{Encoded, ReplySink};
 use crate::status::Status;
@@ -80,6 +81,8 @@ pub(crate) struct Mailbox {
     bell: Arc<Bell>,
     answers: Queue<Answer>,
     jobs: Queue<Job>,
+    /// Tasks that the endpoint wakes, or the thread that polls the first of them.
+    wakes: WakeList,
     /// Number of requests that reached a worker after their deadline.
     late: AtomicU64,
     /// Type of the endpoint's transport.
@@ -93,6 +96,7 @@ impl Mailbox {
             bell,
             answers: Queue::new(),
             jobs: Queue::new(),
+            wakes: WakeList::new(),
             late: AtomicU64::new(0),
             transport: TypeId::of::<T>(),
         }
@@ -106,6 +110,11 @@ impl Mailbox {
     #[inline]
     pub(crate) fn bell(&self) -> &Bell {
         &self.bell
+    }
+
+    #[inline]
+    pub(crate) fn wakes(&self) -> &WakeList {
+        &self.wakes
     }
 
     /// Queues a closure, unless `limit` closures are queued, and rings the bell.

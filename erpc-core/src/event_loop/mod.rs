@@ -17,6 +17,7 @@ mod schedules;
 mod totals;
 mod turn;
 mod unread;
+pub(crate) mod wakes;
 
 pub use idle::IdlePolicy;
 pub use mailbox::MAILBOX_LIMIT;

@@ -99,7 +99,10 @@ impl<M, T: Transport> SharedCall<M, T> {
 
     fn poll_reply(&mut self, cx: &Context<'_>) -> Poll<Result<KeptReply, CallError>> {
         let outcome = match &self.state {
-            CallState::Posted(call, _) => std::task::ready!(call.poll(cx)),
+            CallState::Posted(call, lane) => {
+                lane.release_tasks();
+                std::task::ready!(call.poll(cx))
+            }
             CallState::Refused(reason) => Err(CallError::Rejected(*reason)),
             CallState::Over => panic!("a call is not polled after it has ended"),
         };

@@ -123,6 +123,12 @@ impl<T: Transport> Lane<T> {
         }
     }
 
+    /// Wakes the tasks that wait for calls of this endpoint and that the endpoint has not woken
+    /// itself; see [`wakes`](crate::event_loop::wakes).
+    pub(super) fn release_tasks(&self) {
+        self.endpoint.release_tasks();
+    }
+
     /// Takes the posts into the empty vector `posts`.
     fn take(&self, posts: &mut Vec<Post<T>>) {
         let mut queue = self.queue();

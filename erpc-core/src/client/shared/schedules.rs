@@ -9,6 +9,7 @@ use loom::thread;
 use super::SharedChannel;
 use crate::calling::posted::{PostedCall, PostedCaller};
 use crate::endpoint::Endpoint;
+use crate::event_loop::wakes::{WakeBatch, WakeList};
 use crate::protocol::{CallError, Cause, EndpointConfig};
 use crate::service::Method;
 use crate::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
@@ -29,6 +30,32 @@ fn an_outcome_reaches_a_future_that_waits() {
         let outcome = block_on(poll_fn(|cx| call.poll(cx)));
         assert_eq!(outcome.err(), Some(FAILED));
         endpoint.join().expect("no panic");
+    });
+}
+
+#[test]
+fn every_outcome_of_a_batch_reaches_its_future() {
+    loom::model(|| {
+        let list = Arc::new(WakeList::new());
+        let calls = [(); 2].map(|()| Arc::new(PostedCall::new()));
+        let callers = [0, 1].map(|index| PostedCaller::new(&calls[index]));
+        let futures = calls.map(|call| {
+            let list = Arc::clone(&list);
+            thread::spawn(move || {
+                block_on(poll_fn(|cx| {
+                    list.release();
+                    call.poll(cx)
+                }))
+            })
+        });
+        let batch = WakeBatch::default();
+        let wakers = callers.into_iter().filter_map(|caller| caller.end(Err(FAILED)));
+        wakers.for_each(|waker| batch.push(waker));
+        batch.end_turn(&list);
+        batch.flush(&list);
+        for future in futures {
+            assert_eq!(future.join().expect("no panic").err(), Some(FAILED));
+        }
     });
 }
 
