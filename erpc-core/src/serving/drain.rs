@@ -10,8 +10,8 @@ use crate::status::Status;
 use crate::transport::Transport;
 
 impl<T: Transport> Requests<T> {
-    /// Begins to drain: from now on, calls that continue a stream are refused if the stream is not
-    /// open. The protocol itself refuses new requests.
+    /// Begins to drain: from now on, calls of a stream are refused if the stream is not open. The
+    /// protocol itself refuses requests that begin to arrive.
     pub(crate) fn drain(&self, cx: &mut Context<'_, T>) {
         self.draining.set(true);
         self.refuse_early(cx);
