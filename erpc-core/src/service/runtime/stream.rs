@@ -12,7 +12,7 @@ use std::task::Poll;
 
 use bytes::BufMut;
 
-use super::{Runtime, SendFuture, SharedRequest, no_runtime, start};
+use super::{EndpointRuntime, SendFuture, SharedRequest, no_runtime, start};
 use crate::clock;
 use crate::service::arrival::Arrival;
 use crate::service::detached::DetachedCall;
@@ -141,7 +141,7 @@ fn streams<Req: 'static, Resp: 'static, C: Codec<Req>, D: Codec<Resp>>(
 
 struct RuntimeStreaming<Req, Resp, C, D> {
     method: Arc<MethodInfo>,
-    runtime: Option<Arc<dyn Runtime>>,
+    runtime: Option<Rc<EndpointRuntime>>,
     handler: Arc<StreamHandler<Req, Resp>>,
     codecs: PhantomData<fn(C) -> D>,
 }
@@ -156,7 +156,7 @@ where
     fn start(self: Rc<Self>, arrival: Arrival, stream: Rc<dyn ServerStream>) -> CallTask {
         Box::pin(async move {
             let end = match &self.runtime {
-                Some(runtime) => self.run(&**runtime, arrival, &stream).await,
+                Some(runtime) => self.run(runtime, arrival, &stream).await,
                 None => Err(no_runtime(&self.method)),
             };
             stream.finish(end);
@@ -173,7 +173,7 @@ where
 {
     async fn run(
         &self,
-        runtime: &dyn Runtime,
+        runtime: &Rc<EndpointRuntime>,
         arrival: Arrival,
         stream: &Rc<dyn ServerStream>,
     ) -> StreamResult {
