@@ -404,4 +404,9 @@ impl<T: Transport> ServerStream for StreamEnd<T> {
         let mut rpc = requests.rpc()?;
         rpc.context().client_stats(self.streams.client)
     }
+
+    fn now(&self) -> Instant {
+        let requests = self.streams.requests.upgrade();
+        requests.map_or(Instant::NEVER, |requests| requests.scheduler().now())
+    }
 }

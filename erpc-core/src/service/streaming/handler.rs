@@ -22,6 +22,7 @@ use crate::service::task::CallTask;
 use crate::service::{CallContext, CallHost, Codec, MetadataRef, ReplySink, Request, Response};
 use crate::status::Status;
 use crate::stream::StreamResult;
+use crate::time::Instant;
 
 /// A handler's end of a stream.
 pub(crate) trait ServerStream: Source + Sink {
@@ -34,6 +35,9 @@ pub(crate) trait ServerStream: Source + Sink {
 
     /// Current state of the client's session.
     fn session_stats(&self) -> Option<ClientStats>;
+
+    /// The current time of the endpoint's clock.
+    fn now(&self) -> Instant;
 }
 
 /// A streaming method at one endpoint.
