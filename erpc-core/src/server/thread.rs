@@ -120,8 +120,6 @@ fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
     }
     let looped = catch_unwind(AssertUnwindSafe(|| {
         endpoint.run_server(|| setup.stop.is_set());
-        // The answers of the last turn are sent in the next turn.
-        endpoint.run_once();
     }));
     // Handlers may still hold the endpoint, or may have leaked it, so dropping it here may not end
     // it. But clients must learn now that the server is gone, and the port must be free. After a
@@ -135,4 +133,48 @@ fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
         setup.stop.set();
         ServeError::Panicked
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Session;
+    use crate::server::Nexus;
+    use crate::service::Method;
+    use crate::transport::udp::{UdpConfig, UdpRoute};
+
+    #[test]
+    fn a_callback_that_panics_in_the_last_turn_does_not_fail_the_server() {
+        const SMALL: Method<String, u32> = Method::new("test.v1.Test/Small").max_request(4);
+        let stop = Arc::new(StopSignal::default());
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let nexus = Nexus::bind(address, 1, UdpConfig::new()).expect("a socket");
+        let own = UdpRoute::from(nexus.local_addr());
+        let seat = nexus.into_seats().pop().expect("one seat");
+        let setup = LoopSetup {
+            seat,
+            routes: Arc::default(),
+            workers: None,
+            task_limit: None,
+            idle: IdlePolicy::Sleep,
+            config: EndpointConfig::new(),
+            core: None,
+            stop: Arc::clone(&stop),
+        };
+        let event_loop = LoopThread::start(0, setup).expect("the loop starts");
+        let (called, is_called) = sync_channel(1);
+        let submitted = event_loop.handle().submit(move |endpoint| {
+            let session: Session = endpoint.open(own);
+            // The request is too large, so the callback runs in the next turn, which is the last.
+            session.call_with(&SMALL, &"too large".to_owned(), move |_| {
+                called.send(()).unwrap_or(());
+                panic!("the callback panics");
+            });
+            stop.set();
+        });
+        assert_eq!(submitted, Ok(()));
+        let ended = event_loop.join();
+        assert_eq!(is_called.try_recv(), Ok(()), "the callback has run");
+        assert!(ended.is_ok(), "{ended:?}");
+    }
 }
