@@ -54,6 +54,10 @@ impl ServerHandle {
     /// The sum of all endpoints' counters. Asks every event loop and waits for the answers, for as
     /// long as the longest handler that is running. Endpoints that have ended, or whose job queue
     /// is full, are left out.
+    ///
+    /// # Panics
+    /// Within an event loop of this server, whose answer it would wait for. There,
+    /// [`Endpoint::stats`](crate::endpoint::Endpoint::stats) has the counters of one endpoint.
     #[must_use]
     pub fn stats(&self) -> EndpointStats {
         let mut sum = EndpointStats::default();
@@ -62,8 +66,12 @@ impl ServerHandle {
     }
 
     /// The counters of each endpoint; see [`ServerHandle::stats`].
+    ///
+    /// # Panics
+    /// As [`ServerHandle::stats`].
     #[must_use]
     pub fn endpoint_stats(&self) -> Vec<EndpointStats> {
+        self.assert_elsewhere("stats");
         let (send, answers) = channel();
         for event_loop in &self.loops {
             let send = send.clone();
@@ -100,8 +108,14 @@ impl ServerHandle {
     /// that blocks its loop. Then the port is free. A worker's handler that still runs keeps its
     /// thread until it returns.
     ///
+    /// # Panics
+    /// Within an event loop of this server, which must run for the drain. The panic drops the
+    /// handle, which ends the server at once. A handler that is to end its server tells another
+    /// thread, for example by the future of [`ServerHandle::wait_with_shutdown`].
+    ///
     /// [`Endpoint::drain`]: crate::endpoint::Endpoint::drain
     pub fn drain(mut self, within: Duration) -> usize {
+        self.assert_elsewhere("drain");
         self.drain_loops(within).0
     }
 
@@ -110,11 +124,15 @@ impl ServerHandle {
     ///
     /// # Errors
     /// [`ServeError::Panicked`] if an event loop panicked, which ends the server.
+    ///
+    /// # Panics
+    /// As [`ServerHandle::drain`].
     pub fn wait_with_shutdown(
         mut self,
         shutdown: impl Future<Output = ()>,
         drain: Duration,
     ) -> Result<(), ServeError> {
+        self.assert_elsewhere("wait_with_shutdown");
         let mut shutdown = pin!(shutdown);
         let waker = unpark_this_thread();
         self.stop.watch(waker.clone());
@@ -125,6 +143,16 @@ impl ServerHandle {
             park();
         }
         self.drain_loops(drain).1
+    }
+
+    /// Checks that this thread is not one of the server's event loops. `function` would block it,
+    /// and waits for it.
+    fn assert_elsewhere(&self, function: &str) {
+        assert!(
+            !self.loops.iter().any(LoopThread::is_here),
+            "`ServerHandle::{function}` waits for the event loop that runs this code; call it on a \
+            thread that is not an event loop of the server"
+        );
     }
 
     fn drain_loops(&mut self, within: Duration) -> (usize, Result<(), ServeError>) {
@@ -166,7 +194,11 @@ impl ServerHandle {
     ///
     /// # Errors
     /// [`ServeError::Panicked`] if an event loop panicked.
+    ///
+    /// # Panics
+    /// As [`ServerHandle::drain`].
     pub fn wait(mut self) -> Result<(), ServeError> {
+        self.assert_elsewhere("wait");
         self.end(false)
     }
 

@@ -93,10 +93,15 @@ impl LoopThread {
         &self.handle
     }
 
+    /// Whether this thread is the loop's own.
+    pub(super) fn is_here(&self) -> bool {
+        is_current(&self.thread)
+    }
+
     /// Waits until the loop has ended. Returns immediately on the loop's own thread, which cannot
     /// wait for itself: a handler may end the server.
     pub(super) fn join(self) -> Result<(), ServeError> {
-        if is_current(&self.thread) {
+        if self.is_here() {
             return Ok(());
         }
         self.thread.join().unwrap_or(Err(ServeError::Panicked))
