@@ -227,6 +227,20 @@ pub(crate) fn loop_held(
     event!("erpc::handler", WARN, now, "event loop held", %endpoint, held_ms, method, hint);
 }
 
+/// A loop of the server at `endpoint` has stood still for `time`. `thread` is the name of the loop's
+/// thread.
+#[cold]
+pub(crate) fn loop_stuck(
+    now: Instant,
+    endpoint: &dyn Display,
+    thread: Option<&str>,
+    time: Duration,
+) {
+    let for_ms = millis(time);
+    let hint = "a handler, callback or task does not return; a debugger shows what the thread does";
+    event!("erpc::handler", ERROR, now, "event loop stuck", %endpoint, thread, for_ms, hint);
+}
+
 /// The receive queue has lost `packets` packets. `hint` says what to do.
 #[cold]
 pub(crate) fn receive_overflow(

@@ -1,5 +1,6 @@
 //! The threads of a server, each with an event loop.
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -8,9 +9,12 @@ use std::task::Waker;
 
 use super::error::ServeError;
 use super::nexus::Seat;
+use super::watch::LoopWatch;
+use crate::clock;
 use crate::endpoint::handle::Handle;
 use crate::endpoint::pin::pin_thread;
 use crate::event_loop::idle::IdlePolicy;
+use crate::log;
 use crate::protocol::EndpointConfig;
 use crate::service::Routes;
 use crate::serving::worker::{WorkerQueue, is_current};
@@ -67,6 +71,7 @@ impl StopSignal {
 /// An event loop's thread.
 pub(super) struct LoopThread {
     handle: Handle,
+    watch: LoopWatch,
     thread: JoinHandle<Result<(), ServeError>>,
 }
 
@@ -78,7 +83,7 @@ impl LoopThread {
         let builder = Builder::new().name(format!("erpc-{index}"));
         let thread = builder.spawn(move || run(setup, &ready)).map_err(ServeError::Thread)?;
         match started.recv() {
-            Ok(handle) => Ok(Self { handle, thread }),
+            Ok(handle) => Ok(Self { handle, watch: LoopWatch::default(), thread }),
             // The thread ended before its endpoint was open.
             Err(_) => Err(thread
                 .join()
@@ -96,6 +101,14 @@ impl LoopThread {
     /// Whether this thread is the loop's own.
     pub(super) fn is_here(&self) -> bool {
         is_current(&self.thread)
+    }
+
+    /// Looks whether the loop stands still, and reports that to the log. `server` is the address of
+    /// its server.
+    pub(super) fn look(&mut self, server: SocketAddr) {
+        if let Some(time) = self.watch.look(&self.handle) {
+            log::loop_stuck(clock::now(), &server, self.thread.thread().name(), time);
+        }
     }
 
     /// Waits until the loop has ended. Returns immediately on the loop's own thread, which cannot
