@@ -127,8 +127,9 @@
 //! | `erpc::server` | WARN | calls refused | `endpoint`, `reason`: a limit of memory; `count` |
 //! | `erpc::server` | WARN | call refused | `method`, `reason`, `limit` of calls that run as tasks |
 //! | `erpc::server` | WARN | worker queue full | `method`, `limit`, `hint`: the call was refused |
-//! | `erpc::handler` | ERROR | handler panicked | `method`, `panic`: its text; `hint` if tokio's runtime was missing |
+//! | `erpc::handler` | ERROR | handler panicked | `method`, `panic`: its text; `hint` if tokio's runtime was missing. Stderr gets the first hint if nothing takes the log |
 //! | `erpc::handler` | WARN | event loop held | `endpoint`, `held_ms`, `method`: the last one that the loop had dispatched; `hint`. See [`EndpointConfig::slow_handler`] |
+//! | `erpc::handler` | ERROR | event loop stuck | `endpoint`, `thread`, `for_ms`; `hint`. From a server whose thread waits in [`ServerHandle::wait`], [`ServerBuilder::serve`] or a function like these |
 //! | `erpc::network` | WARN | receive queue overflowed | `endpoint`, `packets`, `hint`: the socket buffer and the sysctl to raise |
 //! | `erpc::network` | WARN | many retransmissions | `endpoint`, `packets` of `sent` ones in `within_ms`, and by cause: `after_gap`, `after_timeout`, `probes`; `hint`. At least 100 per second and a tenth of all packets |
 //! | `erpc::network` | INFO | unknown link rate | `peer`, `effect`, `hint`: once per process, with Swift |

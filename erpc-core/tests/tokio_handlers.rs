@@ -5,9 +5,9 @@
 use std::future::pending;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use erpc_core::calling::CallOptions;
 use erpc_core::client::{Channel, Session};
@@ -33,6 +33,7 @@ const FEED: Method<u32, u32> = Method::new("test.Tokio/Feed");
 const SUM: Method<u32, u32> = Method::new("test.Tokio/Sum").max_response(4);
 const CHAT: Method<String, String> = Method::new("test.Tokio/Chat");
 const STALL: Method<u32, u32> = Method::new("test.Tokio/Stall");
+const BLOCK: Method<u32, u32> = Method::new("test.Tokio/Block");
 
 /// Upper limit for whatever must happen. Long enough for a machine that stalls for a while.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -56,6 +57,8 @@ struct Lab {
     dropped: Sender<String>,
     /// Items that `STALL` may read.
     admitted: tokio::sync::Semaphore,
+    /// Whether `BLOCK` may go on.
+    gate: (Mutex<bool>, Condvar),
     /// The end of a stream that outlived its handler.
     kept: Mutex<Option<SharedOutgoing<u32>>>,
 }
@@ -73,6 +76,22 @@ impl Lab {
         self.begun.fetch_add(1, Ordering::SeqCst);
         pending::<()>().await;
         Ok(Response::new(0))
+    }
+
+    /// Blocks its thread until the gate is open, and waits forever then.
+    async fn block(&self, request: SharedRequest<u32>) -> Result<Response<u32>, Status> {
+        let canary = Canary(self.dropped.clone());
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let is_open = self.gate.0.lock().unwrap();
+        drop(self.gate.1.wait_while(is_open, |is_open| !*is_open).unwrap());
+        pending::<()>().await;
+        drop(canary);
+        Ok(Response::new(request.into_message()))
+    }
+
+    fn open_gate(&self) {
+        *self.gate.0.lock().unwrap() = true;
+        self.gate.1.notify_all();
     }
 
     /// Panics before the first `await`, or after it.
@@ -175,6 +194,7 @@ impl Service for Lab {
         routes.unary_tokio(NAP, lab, |lab, request| async move { lab.nap(request).await })?;
         routes.unary_tokio(WAIT, lab, |lab, request| async move { lab.wait(request).await })?;
         routes.unary_tokio(BRIEF, lab, |lab, request| async move { lab.wait(request).await })?;
+        routes.unary_tokio(BLOCK, lab, |lab, request| async move { lab.block(request).await })?;
         routes.unary_tokio(PANIC, lab, |lab, request| async move { lab.panic(request).await })?;
         routes.unary_tokio(TELL, lab, |lab, request| async move { lab.tell(request).await })?;
         routes.server_streaming_tokio(FEED, lab, |lab, request, out| async move {
@@ -215,6 +235,7 @@ fn lab() -> (Arc<Lab>, Receiver<String>) {
         begun: AtomicU32::new(0),
         dropped,
         admitted: tokio::sync::Semaphore::new(0),
+        gate: Default::default(),
         kept: Mutex::new(None),
     };
     (Arc::new(lab), drops)
@@ -232,6 +253,13 @@ fn world_with(change: impl FnOnce(ServerBuilder) -> ServerBuilder) -> World {
     let endpoint = Endpoint::udp().unwrap();
     let session = endpoint.connect(server.local_addr()).unwrap();
     World { endpoint, session, server: Some(server), runtime: Some(runtime), lab, dropped }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // The end of the runtime waits for threads that `BLOCK` blocks.
+        self.lab.open_gate();
+    }
 }
 
 impl World {
@@ -548,6 +576,55 @@ fn tasks_of_a_runtime_count_against_the_limit() {
     world.until_begun(2);
     let error = world.run(world.session.call(&NAP, &0)).unwrap_err();
     assert_eq!(status(&error).0, Code::ResourceExhausted);
+}
+
+#[test]
+fn a_handler_of_a_cancelled_call_counts_against_the_limit_until_it_is_dropped() {
+    let world = world_with(|server| server.task_limit(1));
+    let call = world.session.call(&BLOCK, &0);
+    world.until_begun(1);
+    drop(call);
+    let nap = || world.run(world.session.call(&NAP, &0)).map_err(|error| status(&error).0);
+    // The cancel travels before this call.
+    assert_eq!(nap(), Err(Code::ResourceExhausted));
+    world.lab.open_gate();
+    world.until_dropped();
+    let mut answer = nap();
+    while answer == Err(Code::ResourceExhausted) {
+        answer = nap();
+    }
+    assert_eq!(answer.as_deref(), Ok("7 on of-tokio"));
+}
+
+#[test]
+fn a_drain_waits_for_the_handlers_of_cancelled_calls() {
+    let mut world = world();
+    let call = world.session.call(&BLOCK, &0);
+    world.until_begun(1);
+    drop(call);
+    world.run(world.session.disconnect());
+    let server = world.server.take().expect("the server runs");
+    let drain = thread::spawn(move || server.drain(LIMIT));
+    world.endpoint.run_for(Duration::from_millis(300));
+    assert!(!drain.is_finished(), "a handler runs");
+    world.lab.open_gate();
+    assert_eq!(drain.join().unwrap(), 0);
+    assert_eq!(world.dropped.try_recv().as_deref(), Ok("of-tokio"), "the handler has ended");
+}
+
+#[test]
+fn a_drain_waits_for_the_handlers_of_cancelled_calls_at_most_until_its_limit() {
+    let mut world = world();
+    let call = world.session.call(&BLOCK, &0);
+    world.until_begun(1);
+    drop(call);
+    world.run(world.session.disconnect());
+    let server = world.server.take().expect("the server runs");
+    let begun = Instant::now();
+    assert_eq!(server.drain(Duration::from_millis(200)), 0);
+    assert!(begun.elapsed() >= Duration::from_millis(200) && begun.elapsed() < LIMIT);
+    world.lab.open_gate();
+    world.dropped.recv_timeout(LIMIT).expect("the handler is dropped");
 }
 
 #[test]

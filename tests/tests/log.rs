@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::net::UdpSocket;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,31 @@ fn a_handler_that_holds_the_loop_is_reported_by_name() {
         assert_kind(&held, "erpc::handler", Level::WARN);
         assert_eq!(held.field("method"), "test.v1.Lab/Work");
         assert!((150..10_000).contains(&held.number("held_ms")), "{held:?}");
+    });
+}
+
+#[test]
+fn a_loop_of_a_server_that_stands_still_is_reported_while_it_does() {
+    within(secs(60), || {
+        let log = EventLog::install();
+        let (release, released) = channel();
+        let (ended, end) = tokio::sync::oneshot::channel();
+        let server = start(lab(LabService::default()).threads(2));
+        let is_own = about("endpoint", server.local_addr());
+        let stuck = server.handles().nth(1).expect("two loops");
+        stuck.submit(move |_| released.recv().expect("the test releases the loop")).unwrap();
+        let server = thread::spawn(|| {
+            let shutdown = async { end.await.expect("the test ends the server") };
+            server.wait_with_shutdown(shutdown, secs(10))
+        });
+        let event = log.expect("event loop stuck", is_own);
+        assert_kind(&event, "erpc::handler", Level::ERROR);
+        assert_eq!(event.field("thread"), "erpc-1");
+        assert_eq!(event.number("for_ms"), 2_000);
+        release.send(()).unwrap();
+        ended.send(()).unwrap();
+        server.join().unwrap().unwrap();
+        assert_eq!(log.all(|event| event.message == "event loop stuck"), [event]);
     });
 }
 

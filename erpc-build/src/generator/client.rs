@@ -30,6 +30,7 @@ impl Scope<'_> {
         let erpc = self.erpc();
         let name = self.client_ident(kind);
         let channel = self.channel(kind);
+        let shared = self.client_ident(ClientKind::Shared);
         let local = self.client_ident(ClientKind::Local);
         let first = match kind {
             ClientKind::Shared => {
@@ -45,9 +46,10 @@ impl Scope<'_> {
                  Endpoints on threads of their own make the calls. [`{local}`] makes them on its own \
                  thread, and is faster."
             ),
-            ClientKind::Local => String::from(
+            ClientKind::Local => format!(
                 "A call is sent in the endpoint's next turn and returns a future; the function whose \
-                 name ends with `_with` takes a callback instead.",
+                 name ends with `_with` takes a callback instead. The client stays on the endpoint's \
+                 thread: for other threads and for `Send` futures, use [`{shared}`]."
             ),
         };
         let docs = docs(&[&first, "", &second]);

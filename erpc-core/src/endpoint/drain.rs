@@ -32,7 +32,8 @@ impl<T: Transport> Endpoint<T> {
     ///   still wait for a worker are refused like new ones.
     ///
     /// A client whose process is gone, or that does not run its loop, delays the end by half a
-    /// second.
+    /// second. A handler in tokio whose call has ended early delays the end until its next `await`,
+    /// at most until `within`.
     ///
     /// The endpoint's own calls to other servers are not affected. After the drain, end the
     /// endpoint with [`Endpoint::shutdown`]; it does not serve again.
@@ -44,18 +45,18 @@ impl<T: Transport> Endpoint<T> {
 
 async fn drain<T: Transport>(parts: Rc<EndpointParts<T>>, deadline: Instant) -> usize {
     let mut has_begun = false;
-    let gone = poll_fn(|cx| {
+    let served = poll_fn(|cx| {
         has_begun = has_begun || parts.begin_drain();
-        parts.poll_clients_gone(cx)
+        parts.poll_served(cx)
     });
-    if Sleep::new(parts.scheduler(), deadline).limit(gone).await.is_ok() {
+    if Sleep::new(parts.scheduler(), deadline).limit(served).await.is_ok() {
         return 0;
     }
     let count = parts.cut_off();
     let end = parts.scheduler().now() + LAST_WAIT;
-    let gone = poll_fn(|cx| parts.poll_clients_gone(cx));
+    let served = poll_fn(|cx| parts.poll_served(cx));
     // Clients that have not closed their sessions by then learn of the end by the shutdown.
-    Sleep::new(parts.scheduler(), end).limit(gone).await.unwrap_or(());
+    Sleep::new(parts.scheduler(), end).limit(served).await.unwrap_or(());
     count
 }
 
@@ -70,15 +71,18 @@ impl<T: Transport> EndpointParts<T> {
         true
     }
 
-    /// Waits until no client has a session.
-    fn poll_clients_gone(&self, cx: &Context<'_>) -> Poll<()> {
+    /// Waits until no client has a session, and no handler runs.
+    fn poll_served(&self, cx: &Context<'_>) -> Poll<()> {
         let Some(rpc) = self.rpc() else {
             // A handler or callback polls. The task continues after the turn.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         };
-        if self.is_closed() || rpc.sessions().1 == 0 {
+        if self.is_closed() {
             return Poll::Ready(());
+        }
+        if rpc.sessions().1 == 0 {
+            return self.requests().poll_handlers_gone(cx);
         }
         self.requests().watch_clients(cx);
         Poll::Pending

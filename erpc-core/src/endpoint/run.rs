@@ -123,18 +123,24 @@ impl<T: Transport> Endpoint<T> {
         work
     }
 
-    /// The loop of a server's thread. Panics of callbacks and jobs were reported by the panic hook,
-    /// and do not end the server.
+    /// The loop of a server's thread, until `done`, and a last turn, which sends the answers of the
+    /// turn before. Panics of callbacks and jobs were reported by the panic hook, and do not end the
+    /// server.
     pub(crate) fn run_server(&self, mut done: impl FnMut() -> bool) {
         let _running = self.enter();
         let mut idler = Idler::new(self.owner.idle.get());
-        while !done() {
-            if self.turn_containing_panics() == 0 {
+        loop {
+            let is_last = done();
+            let work = self.turn_containing_panics();
+            drop(self.owner.parts.scheduler().take_panic());
+            if is_last {
+                return;
+            }
+            if work == 0 {
                 self.rest(&mut idler, None);
             } else {
                 idler.worked();
             }
-            drop(self.owner.parts.scheduler().take_panic());
         }
     }
 

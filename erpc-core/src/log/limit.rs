@@ -11,7 +11,7 @@ const PER_SECOND: u32 = 10;
 const PERIOD: u64 = 1_000_000_000;
 
 /// The limit of one kind of event. All threads share it. It is used only when an event happens, and
-/// only if a subscriber wants the event.
+/// not if the subscriber does not want the event.
 pub(crate) struct Limit(Mutex<Period>);
 
 struct Period {

@@ -3,7 +3,7 @@
 //!
 //! One function per event, so that targets, levels and fields are in one place. The functions are
 //! called by the layers that own threads and sockets, when something rare has happened, never per
-//! packet or call. Without a subscriber they cost the comparison of a level.
+//! packet or call.
 //!
 //! `now` is the time of the caller's clock, for the [limit](limit::Limit) of the event's kind.
 //! Functions whose event has a count return whether the event was emitted.
@@ -12,8 +12,12 @@
 
 use std::any::Any;
 use std::fmt::Display;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use tracing::dispatcher::get_default;
+use tracing::subscriber::NoSubscriber;
 
 use self::limit::Limit;
 use crate::clock;
@@ -22,24 +26,35 @@ use crate::time::Instant;
 
 mod limit;
 
-/// Emits an event if a subscriber wants it and its limit admits it. Each use of the macro has its
-/// own limit. The value is whether the event was emitted.
+/// Emits an event if a subscriber or the crate `log` wants it, and its limit admits it. Each use of
+/// the macro has its own limit. The value is whether the event was emitted.
 macro_rules! event {
     ($target:literal, $level:ident, $now:expr, $message:literal, $($fields:tt)*) => {{
         static LIMIT: Limit = Limit::new();
-        let wanted = tracing::enabled!(target: $target, tracing::Level::$level);
-        match if wanted { LIMIT.admit($now) } else { None } {
-            Some(suppressed) => {
-                // A field without a value is left out.
-                let suppressed = (suppressed > 0).then_some(suppressed);
-                tracing::event!(
-                    target: $target, tracing::Level::$level, $($fields)*, suppressed, $message
-                );
-                true
-            }
-            None => false,
+        // Without a subscriber, the event becomes a record of the crate `log` if `tracing` has its
+        // feature `log`. `enabled!` does not know that.
+        let is_wanted =
+            tracing::enabled!(target: $target, tracing::Level::$level) || !has_subscriber();
+        let mut is_emitted = false;
+        if is_wanted && let Some(suppressed) = LIMIT.admit($now) {
+            tracing::event!(
+                target: $target, tracing::Level::$level, $($fields)*,
+                suppressed = {
+                    // Fields are evaluated only if the event is emitted.
+                    is_emitted = true;
+                    // A field without a value is left out.
+                    (suppressed > 0).then_some(suppressed)
+                },
+                $message
+            );
         }
+        is_emitted
     }};
+}
+
+/// Whether this thread has a subscriber, which may want all events or none.
+fn has_subscriber() -> bool {
+    get_default(|subscriber| !subscriber.is::<NoSubscriber>())
 }
 
 /// This endpoint has opened a session.
@@ -177,7 +192,25 @@ pub(crate) fn handler_panicked(method: &str, panic: &(dyn Any + Send), hint: Opt
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let panic = text.or_else(|| panic.downcast_ref::<&str>().copied());
     let panic = panic.unwrap_or("a value that is no text");
-    event!("erpc::handler", ERROR, clock::now(), "handler panicked", method, panic, hint);
+    let is_emitted =
+        event!("erpc::handler", ERROR, clock::now(), "handler panicked", method, panic, hint);
+    // A program with a subscriber has decided about its log.
+    if let Some(hint) = hint
+        && !is_emitted
+        && !has_subscriber()
+    {
+        print_hint(method, hint);
+    }
+}
+
+/// Prints the first hint of the process to stderr. There, the text of the panic stands alone, and
+/// it does not name the remedy.
+fn print_hint(method: &str, hint: &str) {
+    static IS_PRINTED: AtomicBool = AtomicBool::new(false);
+    if !IS_PRINTED.swap(true, Ordering::Relaxed) {
+        // A closed stderr takes no advice.
+        writeln!(io::stderr(), "erpc: the handler of {method} panicked: {hint}").unwrap_or(());
+    }
 }
 
 /// The loop of an endpoint that serves stood still. `method` is the last one that the loop has
@@ -192,6 +225,20 @@ pub(crate) fn loop_held(
     let held_ms = millis(held);
     let hint = "run handlers that compute for long or block on workers; a thread that lost its core looks the same";
     event!("erpc::handler", WARN, now, "event loop held", %endpoint, held_ms, method, hint);
+}
+
+/// A loop of the server at `endpoint` has stood still for `time`. `thread` is the name of the loop's
+/// thread.
+#[cold]
+pub(crate) fn loop_stuck(
+    now: Instant,
+    endpoint: &dyn Display,
+    thread: Option<&str>,
+    time: Duration,
+) {
+    let for_ms = millis(time);
+    let hint = "a handler, callback or task does not return; a debugger shows what the thread does";
+    event!("erpc::handler", ERROR, now, "event loop stuck", %endpoint, thread, for_ms, hint);
 }
 
 /// The receive queue has lost `packets` packets. `hint` says what to do.

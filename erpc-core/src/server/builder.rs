@@ -135,6 +135,10 @@ impl ServerBuilder {
     /// `Send`. Without it, [`ServerBuilder::spawn`] fails if there are such methods. Other methods
     /// do not use it. Needs the feature `tokio`.
     ///
+    /// When a call ends early, its handler is dropped at its next `await`, soon after. Until then it
+    /// counts against [`ServerBuilder::task_limit`], and [`ServerHandle::drain`] waits for it within
+    /// its limit.
+    ///
     /// The runtime must run as long as the server: calls that arrive later are answered
     /// [`Code::Unavailable`](crate::status::Code::Unavailable). A runtime of one thread must not be
     /// blocked by [`ServerBuilder::serve`] or [`ServerHandle::drain`].

@@ -8,6 +8,7 @@ mod handle;
 mod nexus;
 mod signals;
 mod thread;
+mod watch;
 
 pub use builder::{Server, ServerBuilder};
 pub use error::ServeError;

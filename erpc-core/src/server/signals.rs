@@ -11,10 +11,14 @@ use std::thread::Builder;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use slab::Slab;
 
 /// A future that completes when the process receives SIGTERM or SIGINT; see [`shutdown_signal`].
 #[must_use = "futures do nothing unless polled"]
-pub struct ShutdownSignal(());
+pub struct ShutdownSignal {
+    /// Index of this future in [`SignalState::waiters`].
+    index: usize,
+}
 
 /// Handles SIGTERM and SIGINT from now on: the first of them completes the returned future, and
 /// those of further calls of this function. The second one ends the process immediately, with exit
@@ -35,7 +39,13 @@ pub fn shutdown_signal() -> io::Result<ShutdownSignal> {
         drop(Builder::new().name("erpc-signals".into()).spawn(wait)?);
         state.is_installed = true;
     }
-    Ok(ShutdownSignal(()))
+    Ok(ShutdownSignal::new(&mut state))
+}
+
+impl ShutdownSignal {
+    fn new(state: &mut SignalState) -> Self {
+        Self { index: state.waiters.insert(None) }
+    }
 }
 
 impl Future for ShutdownSignal {
@@ -46,10 +56,20 @@ impl Future for ShutdownSignal {
         if state.is_received {
             return Poll::Ready(());
         }
-        if !state.waiters.iter().any(|waiter| waiter.will_wake(cx.waker())) {
-            state.waiters.push(cx.waker().clone());
-        }
+        let waker = Some(cx.waker().clone());
+        let earlier = std::mem::replace(&mut state.waiters[self.index], waker);
+        // Dropping a waker may run any code, so the state must not be locked.
+        drop(state);
+        drop(earlier);
         Poll::Pending
+    }
+}
+
+impl Drop for ShutdownSignal {
+    fn drop(&mut self) {
+        let waker = state().waiters.remove(self.index);
+        // As in `poll`: the lock has ended with the statement above.
+        drop(waker);
     }
 }
 
@@ -61,13 +81,13 @@ impl fmt::Debug for ShutdownSignal {
 
 /// Signal handlers belong to the process, and so does their state.
 static STATE: Mutex<SignalState> =
-    Mutex::new(SignalState { is_installed: false, is_received: false, waiters: Vec::new() });
+    Mutex::new(SignalState { is_installed: false, is_received: false, waiters: Slab::new() });
 
 struct SignalState {
     is_installed: bool,
     is_received: bool,
-    /// Tasks that wait for the first signal.
-    waiters: Vec<Waker>,
+    /// The wakers of the futures that exist, `None` for a future that does not wait.
+    waiters: Slab<Option<Waker>>,
 }
 
 fn state() -> MutexGuard<'static, SignalState> {
@@ -80,7 +100,43 @@ fn received(signal: i32) {
     if std::mem::replace(&mut state.is_received, true) {
         process::exit(128 + signal);
     }
-    let waiters = std::mem::take(&mut state.waiters);
+    let waiters: Vec<Waker> =
+        state.waiters.iter_mut().filter_map(|(_, waiter)| waiter.take()).collect();
     drop(state);
     waiters.into_iter().for_each(Waker::wake);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    use super::*;
+
+    struct Nothing;
+
+    impl Wake for Nothing {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    /// Polls once with a new waker, and returns the object that the waker refers to.
+    fn poll(signal: &mut ShutdownSignal) -> Arc<Nothing> {
+        let nothing = Arc::new(Nothing);
+        let waker = Waker::from(Arc::clone(&nothing));
+        assert!(pin!(signal).poll(&mut Context::from_waker(&waker)).is_pending());
+        nothing
+    }
+
+    #[test]
+    fn a_signal_keeps_the_waker_of_its_last_poll_until_it_is_dropped() {
+        let mut signal = ShutdownSignal::new(&mut state());
+        let wakers = [poll(&mut signal), poll(&mut signal)];
+        assert_eq!(wakers.each_ref().map(Arc::strong_count), [1, 2]);
+        let mut other = ShutdownSignal::new(&mut state());
+        let kept = poll(&mut other);
+        drop(signal);
+        assert_eq!(Arc::strong_count(&wakers[1]), 1);
+        assert_eq!(Arc::strong_count(&kept), 2, "another signal still waits");
+    }
 }

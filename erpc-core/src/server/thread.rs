@@ -1,5 +1,6 @@
 //! The threads of a server, each with an event loop.
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -8,9 +9,12 @@ use std::task::Waker;
 
 use super::error::ServeError;
 use super::nexus::Seat;
+use super::watch::LoopWatch;
+use crate::clock;
 use crate::endpoint::handle::Handle;
 use crate::endpoint::pin::pin_thread;
 use crate::event_loop::idle::IdlePolicy;
+use crate::log;
 use crate::protocol::EndpointConfig;
 use crate::service::Routes;
 use crate::serving::worker::{WorkerQueue, is_current};
@@ -67,6 +71,7 @@ impl StopSignal {
 /// An event loop's thread.
 pub(super) struct LoopThread {
     handle: Handle,
+    watch: LoopWatch,
     thread: JoinHandle<Result<(), ServeError>>,
 }
 
@@ -78,7 +83,7 @@ impl LoopThread {
         let builder = Builder::new().name(format!("erpc-{index}"));
         let thread = builder.spawn(move || run(setup, &ready)).map_err(ServeError::Thread)?;
         match started.recv() {
-            Ok(handle) => Ok(Self { handle, thread }),
+            Ok(handle) => Ok(Self { handle, watch: LoopWatch::default(), thread }),
             // The thread ended before its endpoint was open.
             Err(_) => Err(thread
                 .join()
@@ -93,10 +98,23 @@ impl LoopThread {
         &self.handle
     }
 
+    /// Whether this thread is the loop's own.
+    pub(super) fn is_here(&self) -> bool {
+        is_current(&self.thread)
+    }
+
+    /// Looks whether the loop stands still, and reports that to the log. `server` is the address of
+    /// its server.
+    pub(super) fn look(&mut self, server: SocketAddr) {
+        if let Some(time) = self.watch.look(&self.handle) {
+            log::loop_stuck(clock::now(), &server, self.thread.thread().name(), time);
+        }
+    }
+
     /// Waits until the loop has ended. Returns immediately on the loop's own thread, which cannot
     /// wait for itself: a handler may end the server.
     pub(super) fn join(self) -> Result<(), ServeError> {
-        if is_current(&self.thread) {
+        if self.is_here() {
             return Ok(());
         }
         self.thread.join().unwrap_or(Err(ServeError::Panicked))
@@ -120,8 +138,6 @@ fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
     }
     let looped = catch_unwind(AssertUnwindSafe(|| {
         endpoint.run_server(|| setup.stop.is_set());
-        // The answers of the last turn are sent in the next turn.
-        endpoint.run_once();
     }));
     // Handlers may still hold the endpoint, or may have leaked it, so dropping it here may not end
     // it. But clients must learn now that the server is gone, and the port must be free. After a
@@ -135,4 +151,48 @@ fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
         setup.stop.set();
         ServeError::Panicked
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Session;
+    use crate::server::Nexus;
+    use crate::service::Method;
+    use crate::transport::udp::{UdpConfig, UdpRoute};
+
+    #[test]
+    fn a_callback_that_panics_in_the_last_turn_does_not_fail_the_server() {
+        const SMALL: Method<String, u32> = Method::new("test.v1.Test/Small").max_request(4);
+        let stop = Arc::new(StopSignal::default());
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let nexus = Nexus::bind(address, 1, UdpConfig::new()).expect("a socket");
+        let own = UdpRoute::from(nexus.local_addr());
+        let seat = nexus.into_seats().pop().expect("one seat");
+        let setup = LoopSetup {
+            seat,
+            routes: Arc::default(),
+            workers: None,
+            task_limit: None,
+            idle: IdlePolicy::Sleep,
+            config: EndpointConfig::new(),
+            core: None,
+            stop: Arc::clone(&stop),
+        };
+        let event_loop = LoopThread::start(0, setup).expect("the loop starts");
+        let (called, is_called) = sync_channel(1);
+        let submitted = event_loop.handle().submit(move |endpoint| {
+            let session: Session = endpoint.open(own);
+            // The request is too large, so the callback runs in the next turn, which is the last.
+            session.call_with(&SMALL, &"too large".to_owned(), move |_| {
+                called.send(()).unwrap_or(());
+                panic!("the callback panics");
+            });
+            stop.set();
+        });
+        assert_eq!(submitted, Ok(()));
+        let ended = event_loop.join();
+        assert_eq!(is_called.try_recv(), Ok(()), "the callback has run");
+        assert!(ended.is_ok(), "{ended:?}");
+    }
 }

@@ -48,6 +48,7 @@ pub use request::Request;
 pub use responder::Responder;
 pub use response::Response;
 pub use routes::{MethodCollision, RouteEntry, Routes, Service, SharedByThreads};
+pub(crate) use runtime::EndpointRuntime;
 pub use runtime::SharedRequest;
 pub(crate) use streaming::handler::{ServerStream, StreamMethod};
 pub(crate) use streaming::pipe::{

@@ -20,7 +20,7 @@ use super::interceptor::{Passage, late};
 use super::method::Types;
 use super::panics::handler_panicked;
 use super::reply::ReplySink;
-use super::runtime::Runtime;
+use super::runtime::EndpointRuntime;
 use super::{CallContext, CallHost, Codec, HandlerOutcome, Request, Response};
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
@@ -36,7 +36,7 @@ pub(crate) type CallTask = Pin<Box<dyn Future<Output = ()>>>;
 pub(crate) type Timer = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Creates a method's [`TaskMethod`] for one endpoint.
-pub(super) type TaskMaker = dyn Fn(&Arc<MethodInfo>, &Rc<dyn TaskPort>, Option<&Arc<dyn Runtime>>) -> Rc<dyn TaskMethod>
+pub(super) type TaskMaker = dyn Fn(&Arc<MethodInfo>, &Rc<dyn TaskPort>, Option<&Rc<EndpointRuntime>>) -> Rc<dyn TaskMethod>
     + Send
     + Sync;
 

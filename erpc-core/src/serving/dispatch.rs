@@ -78,7 +78,7 @@ impl<T: Transport> Requests<T> {
             cx.recycle_response_buffer(request.buffer.take());
         }
         let passed = match (task, stream) {
-            (Some(method), _) => self.to_task(cx, entry, method, request),
+            (Some(method), _) => self.to_task(cx, methods, entry, method, request),
             (None, Some(method)) => {
                 let peer = address(&request.peer);
                 self.stream_request(cx, method, request, peer)
@@ -118,11 +118,13 @@ impl<T: Transport> Requests<T> {
     fn to_task(
         &self,
         cx: &mut Context<'_, T>,
+        methods: &Methods,
         entry: &RouteEntry,
         method: &Rc<dyn TaskMethod>,
         request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
-        let opened = self.running.admits_task(cx.now(), entry.full_name());
+        let outliving = methods.runtime.as_ref().map_or(0, |runtime| runtime.outliving());
+        let opened = self.running.admits_task(cx.now(), entry.full_name(), outliving);
         let opened = opened.and_then(|()| self.opened(&request));
         let task = opened.and_then(|OpenedRequest { deadline, metadata, message }| {
             let arrival = Arrival {

@@ -1,7 +1,7 @@
 //! The end of serving: requests that run go on until a deadline.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Context as TaskContext;
+use std::task::{Context as TaskContext, Poll};
 
 use super::requests::Requests;
 use crate::event_loop::Context;
@@ -10,8 +10,8 @@ use crate::status::Status;
 use crate::transport::Transport;
 
 impl<T: Transport> Requests<T> {
-    /// Begins to drain: from now on, calls that continue a stream are refused if the stream is not
-    /// open. The protocol itself refuses new requests.
+    /// Begins to drain: from now on, calls of a stream are refused if the stream is not open. The
+    /// protocol itself refuses requests that begin to arrive.
     pub(crate) fn drain(&self, cx: &mut Context<'_, T>) {
         self.draining.set(true);
         self.refuse_early(cx);
@@ -20,6 +20,13 @@ impl<T: Transport> Requests<T> {
     /// Wakes the task of `cx` when the session of a client has ended.
     pub(crate) fn watch_clients(&self, cx: &TaskContext<'_>) {
         self.watchers.borrow_mut().add(self.scheduler().executor(), cx);
+    }
+
+    /// Waits until no handler runs in the runtime of the server. Handlers of calls that have ended
+    /// early may still run there.
+    pub(crate) fn poll_handlers_gone(&self, cx: &TaskContext<'_>) -> Poll<()> {
+        let runtime = self.methods.get().and_then(|methods| methods.runtime.as_ref());
+        runtime.map_or(Poll::Ready(()), |runtime| runtime.poll_idle(cx))
     }
 
     /// Answers all requests that are not answered yet, and drops their handlers' tasks. Requests

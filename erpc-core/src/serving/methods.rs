@@ -4,12 +4,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::worker::WorkerQueue;
-use crate::service::{Routes, StreamMethod, TaskMethod, TaskPort};
+use crate::service::{EndpointRuntime, Routes, StreamMethod, TaskMethod, TaskPort};
 
 /// The methods that an endpoint serves.
 pub(crate) struct Methods {
     pub(super) routes: Arc<Routes>,
     pub(super) workers: Option<WorkerQueue>,
+    /// The runtime of handlers that run neither here nor on workers.
+    pub(super) runtime: Option<Rc<EndpointRuntime>>,
     /// The asynchronous methods that do not stream, by index in `routes`.
     pub(super) tasks: Vec<Option<Rc<dyn TaskMethod>>>,
     /// The streaming methods, by index in `routes`.
@@ -22,9 +24,10 @@ impl Methods {
         workers: Option<WorkerQueue>,
         port: Rc<dyn TaskPort>,
     ) -> Self {
-        let runtime = routes.runtime();
-        let tasks = routes.entries().map(|entry| entry.tasks(&port, runtime)).collect();
-        let streams = routes.entries().map(|entry| entry.streams(runtime)).collect();
-        Self { routes, workers, tasks, streams }
+        let runtime = routes.runtime().map(|runtime| EndpointRuntime::new(Arc::clone(runtime)));
+        let of_endpoint = runtime.as_ref();
+        let tasks = routes.entries().map(|entry| entry.tasks(&port, of_endpoint)).collect();
+        let streams = routes.entries().map(|entry| entry.streams(of_endpoint)).collect();
+        Self { routes, workers, runtime, tasks, streams }
     }
 }

@@ -41,8 +41,7 @@ pub(crate) struct Requests<T: Transport> {
     pub(super) streams: RefCell<HashMap<ClientId, Rc<ServerStreams<T>>>>,
     /// The addresses of the clients, by session, for the log.
     pub(super) clients: RefCell<HashMap<ClientId, T::Route>>,
-    /// True while the endpoint drains. Then a call that continues a stream is refused if the stream
-    /// is not open.
+    /// True while the endpoint drains. Then a call of a stream is refused if the stream is not open.
     pub(super) draining: Cell<bool>,
     /// Tasks that wait until all clients have closed their sessions.
     pub(super) watchers: RefCell<Waiters>,

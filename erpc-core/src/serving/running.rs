@@ -76,12 +76,18 @@ impl RunningRequests {
         self.task_limit.set(tasks);
     }
 
-    /// Checks that one more call of `method` may run as a task.
+    /// Checks that one more call of `method` may run as a task, beside `outliving` handlers whose
+    /// calls have ended.
     ///
     /// # Errors
     /// The status for the caller, if the limit is reached.
-    pub(crate) fn admits_task(&self, now: Instant, method: &str) -> Result<(), Status> {
-        if self.tasks.get() < self.task_limit.get() {
+    pub(crate) fn admits_task(
+        &self,
+        now: Instant,
+        method: &str,
+        outliving: usize,
+    ) -> Result<(), Status> {
+        if self.tasks.get() + outliving < self.task_limit.get() {
             return Ok(());
         }
         log::task_limit_reached(now, method, self.task_limit.get());

@@ -79,8 +79,9 @@ impl<T: Transport> Requests<T> {
         let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
         let streams = self.streams_of(call.client(), limit as usize);
         if self.draining.get() && streams.state.borrow().machine.is_early(&request) {
-            // While the endpoint drains, the protocol refuses the call that would open the stream.
-            // So this call is refused, too.
+            // While the endpoint drains, the protocol refuses the call that would open the stream, if
+            // its first packet arrives. If that packet arrived before, the call comes here. The other
+            // calls of the stream may have been refused meanwhile, so all are refused.
             cx.refuse(call);
             return Ok(());
         }
@@ -402,5 +403,10 @@ impl<T: Transport> ServerStream for StreamEnd<T> {
         let requests = self.streams.requests.upgrade()?;
         let mut rpc = requests.rpc()?;
         rpc.context().client_stats(self.streams.client)
+    }
+
+    fn now(&self) -> Instant {
+        let requests = self.streams.requests.upgrade();
+        requests.map_or(Instant::NEVER, |requests| requests.scheduler().now())
     }
 }

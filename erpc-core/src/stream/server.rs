@@ -190,10 +190,11 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         }
     }
 
-    /// Whether a call continues a stream that is not open.
+    /// Whether a call opens a stream, or continues one that is not open. If the stream shall not
+    /// begin, refuse all these calls: the client makes all of them elsewhere, or none.
     #[must_use]
     pub fn is_early(&self, request: &StreamRequest) -> bool {
-        request.stream > self.newest && matches!(request.ask, StreamOp::Pull | StreamOp::Push)
+        request.stream > self.newest && request.ask != StreamOp::Close
     }
 
     /// Takes out the calls whose streams are not open. The caller has to answer them.

@@ -15,6 +15,7 @@ mod health;
 mod panics;
 mod placement;
 mod plain;
+mod running;
 mod served;
 mod stream_memory;
 mod streams;

@@ -50,10 +50,11 @@ use crate::transport::udp::UdpTransport;
 /// A client of a service on one server or several. It reconnects to servers that come back.
 /// Generated clients call over a channel.
 ///
-/// Cheap to clone; clones share their sessions. A channel belongs to the thread of its endpoint,
-/// and other threads reach it through a [`Handle`](crate::endpoint::Handle). A channel does not
-/// keep the endpoint alive. Dropping the last clone disconnects its sessions once the calls already
-/// made have ended. A [`Session`] converts to a channel by `From`; that channel does not reconnect.
+/// Cheap to clone; clones share their sessions. A channel belongs to the thread of its endpoint.
+/// Other threads reach it through a [`Handle`](crate::endpoint::Handle), or use a
+/// [`SharedChannel`](crate::client::SharedChannel), which is `Send`. A channel does not keep the
+/// endpoint alive. Dropping the last clone disconnects its sessions once the calls already made
+/// have ended. A [`Session`] converts to a channel by `From`; that channel does not reconnect.
 ///
 /// ```no_run
 /// use std::time::Duration;

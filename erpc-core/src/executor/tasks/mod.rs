@@ -9,6 +9,7 @@ mod slots;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::ptr::null;
 use std::rc::Rc;
@@ -367,8 +368,8 @@ impl Executor {
         (id != NONE && cx.waker().data() == data).then_some(id)
     }
 
-    /// Ends every task before it is finished. A task that is being polled ends when the poll
-    /// returns.
+    /// Ends every task before it is finished, although destructors of its values may panic. A task
+    /// that is being polled ends when the poll returns.
     pub(crate) fn clear(&self) {
         self.home.remote.woken.close();
         let mut futures = Vec::new();
@@ -378,7 +379,11 @@ impl Executor {
             futures.extend(slots.abort(TaskId { slot, generation }));
         }
         drop(slots);
-        drop(futures);
+        for future in futures {
+            // The panic hook has reported a panic. The other tasks, and what ends after them, must
+            // end all the same.
+            drop(catch_unwind(AssertUnwindSafe(|| drop(future))));
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -269,4 +269,30 @@ fn another_thread_wakes_a_task_twice() {
         executor.run_ready();
         assert_eq!(polls.get(), expected);
     }
+}
+
+/// Counts its drop, and panics in it.
+struct Explosive(Rc<Cell<u32>>);
+
+impl Drop for Explosive {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+        panic!("a value of the task panics in its destructor");
+    }
+}
+
+#[test]
+fn all_tasks_end_with_the_executor_although_their_destructors_panic() {
+    let (executor, _bell) = executor();
+    let drops = Rc::new(Cell::new(0));
+    for _ in 0..3 {
+        let value = Explosive(Rc::clone(&drops));
+        executor.start(async move {
+            let _value = value;
+            std::future::pending::<()>().await;
+        });
+    }
+    executor.run_ready();
+    executor.clear();
+    assert_eq!((drops.get(), executor.tasks()), (3, 0));
 }

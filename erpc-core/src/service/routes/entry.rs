@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::protocol::RequestHandle;
 use crate::service::handler::ErasedHandler;
 use crate::service::info::MethodInfo;
-use crate::service::runtime::Runtime;
+use crate::service::runtime::EndpointRuntime;
 use crate::service::streaming::handler::{StreamMaker, StreamMethod};
 use crate::service::task::{TaskMaker, TaskMethod, TaskPort};
 use crate::service::{CallContext, CallHost, HandlerOutcome, Interceptor, Mode};
@@ -108,7 +108,7 @@ impl RouteEntry {
     pub(crate) fn tasks(
         &self,
         port: &Rc<dyn TaskPort>,
-        runtime: Option<&Arc<dyn Runtime>>,
+        runtime: Option<&Rc<EndpointRuntime>>,
     ) -> Option<Rc<dyn TaskMethod>> {
         match &self.run {
             Run::Sync(..) | Run::Stream(..) => None,
@@ -119,7 +119,7 @@ impl RouteEntry {
     /// The method's stream factory for one endpoint; `None` if it does not stream.
     pub(crate) fn streams(
         &self,
-        runtime: Option<&Arc<dyn Runtime>>,
+        runtime: Option<&Rc<EndpointRuntime>>,
     ) -> Option<Rc<dyn StreamMethod>> {
         match &self.run {
             Run::Sync(..) | Run::Task(..) => None,

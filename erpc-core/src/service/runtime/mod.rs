@@ -8,11 +8,15 @@
 //! ```
 //!
 //! Each call has a task at its endpoint, as an asynchronous handler there has. So cancels,
-//! deadlines, limits and the end of the server work in the same way: they drop the task. Outcomes
-//! travel with the wakes of the endpoint's tasks: those that arrive during a turn wake the thread
-//! once.
+//! deadlines, limits and the end of the server work in the same way: they drop the task. The
+//! handler's future follows at its current `await`. Until then it counts against the limit, and a
+//! drain waits for it ([`EndpointRuntime`]). Outcomes travel with the wakes of the endpoint's tasks:
+//! those that arrive during a turn wake the thread once.
 
+mod endpoint;
 mod request;
+#[cfg(all(test, loom))]
+mod schedules;
 mod spawn;
 pub(super) mod stream;
 pub(super) mod task;
@@ -21,11 +25,15 @@ use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
 use futures_channel::oneshot;
 
+use self::endpoint::RunningHandler;
+
+pub(crate) use endpoint::EndpointRuntime;
 pub use request::SharedRequest;
 pub(crate) use spawn::{Runtime, SendFuture};
 
@@ -38,7 +46,7 @@ use crate::status::Status;
 /// future of its result. When that is dropped, the handler's future is dropped at its current
 /// `await`. If the handler panics, the result is [`Status::internal`].
 fn start<O, H, F>(
-    runtime: &dyn Runtime,
+    runtime: &Rc<EndpointRuntime>,
     call: Arc<DetachedCall>,
     handler: H,
 ) -> impl Future<Output = Result<O, Status>> + use<O, H, F>
@@ -48,13 +56,19 @@ where
     F: Future<Output = Result<O, Status>> + Send + 'static,
 {
     let (sender, receiver) = oneshot::channel();
-    runtime.spawn(Box::pin(run(call, handler, sender)));
-    async move { receiver.await.unwrap_or_else(|_gone| Err(runtime_ended())) }
+    let (awaited, running) = runtime.handler();
+    runtime.spawn(Box::pin(run(running, call, handler, sender)));
+    async move {
+        let result = receiver.await.unwrap_or_else(|_gone| Err(runtime_ended()));
+        drop(awaited);
+        result
+    }
 }
 
 /// The task of a handler. It takes a function instead of the future, which would otherwise be part
 /// of this future twice.
 async fn run<O, F>(
+    counted: RunningHandler,
     call: Arc<DetachedCall>,
     handler: impl FnOnce() -> F,
     mut sender: oneshot::Sender<Result<O, Status>>,
@@ -82,6 +96,7 @@ async fn run<O, F>(
     .await;
     // Dropping a handler's values may panic; the panic hook has reported it.
     drop(catch_unwind(AssertUnwindSafe(|| running.set(None))));
+    drop(counted);
     if let Some(result) = result {
         // Fails if the call has ended meanwhile.
         drop(sender.send(result));

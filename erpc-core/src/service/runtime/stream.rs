@@ -12,8 +12,7 @@ use std::task::Poll;
 
 use bytes::BufMut;
 
-use super::{Runtime, SendFuture, SharedRequest, no_runtime, start};
-use crate::clock;
+use super::{EndpointRuntime, SendFuture, SharedRequest, no_runtime, start};
 use crate::service::arrival::Arrival;
 use crate::service::detached::DetachedCall;
 use crate::service::info::MethodInfo;
@@ -141,7 +140,7 @@ fn streams<Req: 'static, Resp: 'static, C: Codec<Req>, D: Codec<Resp>>(
 
 struct RuntimeStreaming<Req, Resp, C, D> {
     method: Arc<MethodInfo>,
-    runtime: Option<Arc<dyn Runtime>>,
+    runtime: Option<Rc<EndpointRuntime>>,
     handler: Arc<StreamHandler<Req, Resp>>,
     codecs: PhantomData<fn(C) -> D>,
 }
@@ -156,7 +155,7 @@ where
     fn start(self: Rc<Self>, arrival: Arrival, stream: Rc<dyn ServerStream>) -> CallTask {
         Box::pin(async move {
             let end = match &self.runtime {
-                Some(runtime) => self.run(&**runtime, arrival, &stream).await,
+                Some(runtime) => self.run(runtime, arrival, &stream).await,
                 None => Err(no_runtime(&self.method)),
             };
             stream.finish(end);
@@ -173,7 +172,7 @@ where
 {
     async fn run(
         &self,
-        runtime: &dyn Runtime,
+        runtime: &Rc<EndpointRuntime>,
         arrival: Arrival,
         stream: &Rc<dyn ServerStream>,
     ) -> StreamResult {
@@ -183,7 +182,7 @@ where
         let out = SharedOutgoing::new::<D>(Arc::clone(&items), self.method.max_response());
         let mut reads = pin!(InPump::new(&batches).run(Rc::clone(stream) as _));
         let mut writes = pin!(OutPump::new(&items).run(Rc::clone(stream) as _));
-        let call = Arc::new(DetachedCall::arrived(&self.method, arrival, clock::now()));
+        let call = Arc::new(DetachedCall::arrived(&self.method, arrival, stream.now()));
         let (handler, shared) = (Arc::clone(&self.handler), Arc::clone(&call));
         let mut handled = pin!(start(runtime, call, move || handler(shared, incoming, out)));
         let (mut is_reading, mut is_writing, mut end) = (true, true, None);
@@ -216,5 +215,107 @@ where
             poll_fn(|cx| stream.poll_put(cx, message.len(), &mut put)).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    use super::super::Runtime;
+    use super::*;
+    use crate::buf::MsgBuf;
+    use crate::protocol::{CallError, ClientStats, RequestHandle};
+    use crate::service::{DecodeError, MetadataRef, Method, Prost, Sink, Source};
+    use crate::stream::Batch;
+    use crate::time::Instant;
+
+    /// The time of the endpoint's virtual clock, far from that of the system's clock.
+    const NOW: Instant = Instant::from_nanos(u64::MAX / 2);
+
+    /// A runtime for tasks that do not wait.
+    struct AtOnce;
+
+    impl Runtime for AtOnce {
+        fn spawn(&self, mut task: SendFuture<()>) {
+            let poll = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(poll.is_ready(), "the task waits");
+        }
+    }
+
+    /// A stream without messages.
+    struct Silent;
+
+    impl Source for Silent {
+        fn poll_batch(&self, _: &Context<'_>) -> Poll<Result<Option<Batch>, CallError>> {
+            Poll::Ready(Ok(None))
+        }
+
+        fn batch_read(&self, _: MsgBuf) {}
+
+        fn drop_reader(&self) {}
+
+        fn malformed(&self, error: &DecodeError) -> CallError {
+            panic!("{error}")
+        }
+    }
+
+    impl Sink for Silent {
+        fn poll_put(
+            &self,
+            _: &Context<'_>,
+            _: usize,
+            _: &mut dyn FnMut(&mut &mut [u8]),
+        ) -> Poll<Result<(), CallError>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        fn drop_writer(&self) {}
+    }
+
+    impl ServerStream for Silent {
+        fn set_metadata(&self, _: MetadataRef<'_>) {}
+
+        fn finish(&self, end: StreamResult) {
+            assert_eq!(end, Ok(()));
+        }
+
+        fn session_stats(&self) -> Option<ClientStats> {
+            None
+        }
+
+        fn now(&self) -> Instant {
+            NOW
+        }
+    }
+
+    #[test]
+    fn a_streams_deadline_is_as_far_away_as_on_the_endpoints_clock() {
+        const SUM: Method<u32, u32> = Method::new("test.v1.Test/Sum");
+        let left = Arc::new(Mutex::new(None));
+        let handler = |left: Arc<Mutex<Option<Duration>>>,
+                       request: SharedRequest<SharedIncoming<u32>>| async move {
+            *left.lock().expect("no panic") = request.time_left();
+            Ok(Response::new(0))
+        };
+        let make = client_streams::<_, u32, u32, Prost, Prost, _>(Arc::clone(&left), handler);
+        let runtime = EndpointRuntime::new(Arc::new(AtOnce));
+        let method = make(&Arc::new(MethodInfo::new(&SUM, &[])), Some(&runtime));
+        let arrival = Arrival {
+            call: RequestHandle::for_tests(),
+            peer: None,
+            deadline: NOW + Duration::from_secs(60),
+            metadata: Metadata::new(),
+        };
+        let mut task = method.start(arrival, Rc::new(Silent));
+        assert!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        let left = left.lock().expect("no panic").expect("the handler has seen a deadline");
+        assert!((1..=60).contains(&left.as_secs()), "{left:?} of 60 s are left");
     }
 }

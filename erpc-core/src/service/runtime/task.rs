@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Runtime, SharedRequest, no_runtime, start};
+use super::{EndpointRuntime, SharedRequest, no_runtime, start};
 use crate::service::arrival::Arrival;
 use crate::service::detached::DetachedCall;
 use crate::service::handler::promised_elsewhere;
@@ -44,7 +44,7 @@ where
 struct RuntimeUnary<S, H, Req, Resp, C, D> {
     method: Arc<MethodInfo>,
     port: Rc<dyn TaskPort>,
-    runtime: Option<Arc<dyn Runtime>>,
+    runtime: Option<Rc<EndpointRuntime>>,
     service: Arc<S>,
     handler: Arc<H>,
     types: PhantomData<Types<Req, Resp, C, D>>,
@@ -67,7 +67,7 @@ where
             let (call, deadline) = (arrival.call, arrival.deadline);
             let outcome = match self.port.in_time(deadline) {
                 Ok(()) => {
-                    let started = self.started(&*runtime, arrival, message);
+                    let started = self.started(&runtime, arrival, message);
                     match self.method.has_deadline() {
                         true => timed(&*self.port, deadline, Box::pin(started)).await,
                         false => started.await,
@@ -92,7 +92,7 @@ where
     /// Starts the handler. The response is encoded where the handler runs.
     fn started(
         &self,
-        runtime: &dyn Runtime,
+        runtime: &Rc<EndpointRuntime>,
         arrival: Arrival,
         message: Req,
     ) -> impl Future<Output = HandlerOutcome> + use<S, H, F, Req, Resp, C, D> {

@@ -17,11 +17,12 @@ use crate::service::detached::Nowhere;
 use crate::service::info::MethodInfo;
 use crate::service::interceptor::Passage;
 use crate::service::panics::handler_panicked;
-use crate::service::runtime::Runtime;
+use crate::service::runtime::EndpointRuntime;
 use crate::service::task::CallTask;
 use crate::service::{CallContext, CallHost, Codec, MetadataRef, ReplySink, Request, Response};
 use crate::status::Status;
 use crate::stream::StreamResult;
+use crate::time::Instant;
 
 /// A handler's end of a stream.
 pub(crate) trait ServerStream: Source + Sink {
@@ -34,6 +35,9 @@ pub(crate) trait ServerStream: Source + Sink {
 
     /// Current state of the client's session.
     fn session_stats(&self) -> Option<ClientStats>;
+
+    /// The current time of the endpoint's clock.
+    fn now(&self) -> Instant;
 }
 
 /// A streaming method at one endpoint.
@@ -44,7 +48,7 @@ pub(crate) trait StreamMethod {
 
 /// Creates a streaming method for one endpoint.
 pub(in crate::service) type StreamMaker =
-    dyn Fn(&Arc<MethodInfo>, Option<&Arc<dyn Runtime>>) -> Rc<dyn StreamMethod> + Send + Sync;
+    dyn Fn(&Arc<MethodInfo>, Option<&Rc<EndpointRuntime>>) -> Rc<dyn StreamMethod> + Send + Sync;
 
 /// Runs one kind of handler on a stream. The kinds differ in their arguments and results.
 pub(in crate::service) trait Shape<S, H, Req, Resp, C, D>: 'static {
