@@ -34,6 +34,7 @@ const SUM: Method<u32, u32> = Method::new("test.Tokio/Sum").max_response(4);
 const CHAT: Method<String, String> = Method::new("test.Tokio/Chat");
 const STALL: Method<u32, u32> = Method::new("test.Tokio/Stall");
 const BLOCK: Method<u32, u32> = Method::new("test.Tokio/Block");
+const LEAVE: Method<u32, u32> = Method::new("test.Tokio/Leave");
 
 /// Upper limit for whatever must happen. Long enough for a machine that stalls for a while.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -61,6 +62,8 @@ struct Lab {
     gate: (Mutex<bool>, Condvar),
     /// The end of a stream that outlived its handler.
     kept: Mutex<Option<SharedOutgoing<u32>>>,
+    /// What a task has read that outlived its handler.
+    read_late: Mutex<Vec<Result<Option<u32>, CallError>>>,
 }
 
 impl Lab {
@@ -168,6 +171,24 @@ impl Lab {
         Ok(())
     }
 
+    /// Leaves the items to a task that reads two, and returns when the task has read one.
+    async fn leave(
+        self: &Arc<Self>,
+        request: SharedRequest<SharedIncoming<u32>>,
+    ) -> Result<Response<u32>, Status> {
+        let (lab, mut items) = (Arc::clone(self), request.into_message());
+        let (read, one) = tokio::sync::oneshot::channel();
+        drop(tokio::spawn(async move {
+            let first = items.next().await;
+            lab.read_late.lock().unwrap().push(first);
+            read.send(()).unwrap();
+            let second = items.next().await;
+            lab.read_late.lock().unwrap().push(second);
+        }));
+        one.await.map_err(|_| Status::internal("the task is gone"))?;
+        Ok(Response::new(1))
+    }
+
     /// Reads as many items as are admitted.
     async fn stall(
         &self,
@@ -208,6 +229,9 @@ impl Service for Lab {
         routes.client_streaming_tokio(STALL, lab, |lab, request| async move {
             lab.stall(request).await
         })?;
+        routes.client_streaming_tokio(LEAVE, lab, |lab, request| async move {
+            lab.leave(request).await
+        })?;
         routes.bidi_streaming_tokio(CHAT, lab, |lab, request, out| async move {
             lab.chat(request, out).await
         })
@@ -237,6 +261,7 @@ fn lab() -> (Arc<Lab>, Receiver<String>) {
         admitted: tokio::sync::Semaphore::new(0),
         gate: Default::default(),
         kept: Mutex::new(None),
+        read_late: Mutex::default(),
     };
     (Arc::new(lab), drops)
 }
@@ -567,6 +592,21 @@ fn a_stream_ends_with_its_handler_and_not_with_its_writer() {
     let kept = world.lab.kept.lock().unwrap().take().expect("the handler has kept its end");
     let ended = Err(CallError::Rejected(RejectReason::StreamEnded));
     assert_eq!(world.run(kept.send(7)), ended);
+}
+
+#[test]
+fn a_task_that_outlives_its_handler_reads_the_end_of_the_stream() {
+    let world = world();
+    let upload = world.channel().client_streaming(&LEAVE);
+    world.run(upload.send(7)).unwrap();
+    // The client has not ended its items.
+    world.run(async {
+        while world.lab.read_late.lock().unwrap().len() < 2 {
+            world.endpoint.sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert_eq!(*world.lab.read_late.lock().unwrap(), [Ok(Some(7)), Ok(None)]);
+    assert_eq!(world.run(upload.finish()), Ok(1));
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::retry::RetryPolicy;
 use crate::buf::{MsgBuf, Pool};
+use crate::clock;
+use crate::executor::scheduler::Scheduler;
 use crate::protocol::RejectReason;
 use crate::service::{Codec, Metadata, Method, encode_sized};
 use crate::time::Instant;
@@ -118,6 +120,40 @@ impl CallOptions {
 
     pub(crate) fn policy(&self) -> Option<&RetryPolicy> {
         self.retry.as_ref()
+    }
+}
+
+/// The time limit of a call or a stream that an endpoint starts later than it was made, maybe on
+/// another thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeLeft {
+    within: Option<Duration>,
+    /// When the call was made, by the system's clock, if that is not now.
+    made: Option<Instant>,
+}
+
+impl TimeLeft {
+    /// The limit of a call that its endpoint makes itself.
+    pub(crate) fn here(within: Option<Duration>) -> Self {
+        Self { within, made: None }
+    }
+
+    /// The limit of a call that is made now for an endpoint on another thread. Reads the clock only
+    /// if there is a limit.
+    pub(crate) fn from_now(within: Option<Duration>) -> Self {
+        Self { within, made: within.map(|_| clock::now()) }
+    }
+
+    pub(crate) fn is_limited(self) -> bool {
+        self.within.is_some()
+    }
+
+    /// The deadline at an endpoint. In virtual time the call is made when the endpoint starts it,
+    /// because other threads know no virtual time.
+    pub(crate) fn deadline(self, scheduler: &Scheduler) -> Instant {
+        let Some(within) = self.within else { return Instant::NEVER };
+        let made = self.made.filter(|_| !scheduler.has_virtual_time());
+        made.unwrap_or_else(|| scheduler.now()) + within
     }
 }
 

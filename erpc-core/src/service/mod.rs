@@ -54,6 +54,7 @@ pub(crate) use streaming::handler::{ServerStream, StreamMethod};
 pub(crate) use streaming::pipe::{
     InPipe, InPump, OutPipe, OutPump, Reader, is_of_item, malformed_item,
 };
+pub(crate) use streaming::shared::Keeper;
 pub use streaming::shared::{SharedIncoming, SharedOutgoing, SharedUpload};
 pub use streaming::{Incoming, Outgoing, Upload};
 pub(crate) use streaming::{Sink, Source};

@@ -24,7 +24,6 @@ mod stale;
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::Arc;
 
 pub use self::backend::BackendStats;
 pub use self::balance::Balance;
@@ -38,7 +37,6 @@ use super::connect_error::ConnectFailed;
 use super::session::Session;
 use crate::calling::options::{CallOptions, PreparedCall, prepare};
 use crate::calling::plan::PlanTerms;
-use crate::calling::posted::PostedCall;
 use crate::calling::table::CallOutcome;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::tasks::WakeSlot;
@@ -186,11 +184,6 @@ impl<T: Transport> Channel<T> {
                 key
             }
         }
-    }
-
-    /// Cancels a call of another thread, if it is still in progress.
-    pub(super) fn cancel_posted(&self, call: &Arc<PostedCall>) {
-        self.sessions.endpoint().calls().cancel_posted(call);
     }
 
     pub(super) fn endpoint(&self) -> &Rc<EndpointParts<T>> {

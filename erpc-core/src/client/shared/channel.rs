@@ -1,10 +1,12 @@
 //! Shared channels and their settings.
 
 use std::fmt::{self, Display};
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BufMut;
@@ -15,7 +17,7 @@ use super::call::SharedCall;
 use super::lane::{BuildChannel, Lane, NewPost, Post};
 use super::threads::{ClientThreads, ClientThreadsError};
 use crate::calling::CallOptions;
-use crate::calling::options::encode;
+use crate::calling::options::{TimeLeft, encode};
 use crate::calling::posted::{PostedCall, PostedCaller};
 use crate::calling::retry::Backoff;
 use crate::client::channel::{
@@ -55,10 +57,14 @@ use crate::transport::udp::{UdpRoute, UdpTransport};
 ///
 /// Cheap to clone; all clones use the same sessions. When the last clone is dropped, the sessions
 /// end after the calls that are in progress.
+#[must_use = "dropping the last clone disconnects the channel"]
 pub struct SharedChannel<T: Transport = UdpTransport> {
     lanes: Arc<Lanes<T>>,
     options: Option<Arc<CallOptions>>,
 }
+
+/// A stream that has begun, and its endpoint.
+type OpenStream<'a, T> = (&'a Endpoint<T>, Rc<ClientStream<T>>);
 
 /// The lanes of a channel, one per thread.
 struct Lanes<T: Transport> {
@@ -123,7 +129,6 @@ impl<T: Transport> SharedChannel<T> {
     }
 
     /// The same channel with `options` for its calls. Options that are not set stay unchanged.
-    #[must_use]
     pub fn with(&self, options: CallOptions) -> Self {
         let options = match self.options.as_deref() {
             Some(defaults) => options.or(defaults),
@@ -147,8 +152,8 @@ impl<T: Transport> SharedChannel<T> {
         D: Codec<Resp>,
     {
         let options = self.options.as_deref();
-        let within = CallOptions::time_limit(options, method);
-        let encoded = encode(method, request, options, within.is_some(), take_buffer);
+        let time = TimeLeft::from_now(CallOptions::time_limit(options, method));
+        let encoded = encode(method, request, options, time.is_limited(), take_buffer);
         let posted = encoded.map(|(request, flags)| {
             let (lane, call) = (self.lanes.of_this_thread(), Arc::new(PostedCall::new()));
             lane.post(Post::Call(NewPost {
@@ -157,7 +162,7 @@ impl<T: Transport> SharedChannel<T> {
                 request,
                 flags,
                 idempotent: method.is_idempotent(),
-                within,
+                time,
                 options: self.options.clone(),
             }));
             (call, Arc::clone(lane))
@@ -175,6 +180,7 @@ impl<T: Transport> SharedChannel<T> {
         method: &Method<Req, Resp, C, D>,
         request: &Req,
     ) -> SharedIncoming<Resp> {
+        let lane = self.lanes.of_this_thread();
         let (pipe, limit) =
             (Arc::new(InPipe::new(Reader::Caller)), method.request_limit() as usize);
         let pump = InPump::new(&pipe);
@@ -184,12 +190,15 @@ impl<T: Transport> SharedChannel<T> {
         } else {
             let mut bytes = Vec::with_capacity(size);
             C::encode(request, &mut bytes);
-            self.stream(method, move |endpoint, stream| {
-                stream.put_only(bytes.len(), limit, &mut |out| out.put_slice(&bytes));
-                drop(endpoint.spawn(pump.run(stream)));
+            self.stream(lane, method, move |stream| match stream {
+                Ok((endpoint, stream)) => {
+                    stream.put_only(bytes.len(), limit, &mut |out| out.put_slice(&bytes));
+                    drop(endpoint.spawn(pump.run(stream)));
+                }
+                Err(error) => pump.fail(error),
             });
         }
-        SharedIncoming::new::<D>(pipe, method.response_limit())
+        SharedIncoming::new::<D>(pipe, method.response_limit(), lane.keeper())
     }
 
     /// Calls a method that takes a stream of messages and answers with one message; see
@@ -209,37 +218,44 @@ impl<T: Transport> SharedChannel<T> {
         &self,
         method: &Method<Req, Resp, C, D>,
     ) -> (SharedOutgoing<Req>, SharedIncoming<Resp>) {
+        let lane = self.lanes.of_this_thread();
         let (items, batches) =
             (Arc::new(OutPipe::default()), Arc::new(InPipe::new(Reader::Caller)));
         let (out, pump) = (OutPump::new(&items), InPump::new(&batches));
-        self.stream(method, move |endpoint, stream| {
-            let upload = Rc::clone(&stream);
-            drop(endpoint.spawn(async move {
-                if let Err(error) = out.run(Rc::clone(&upload) as _).await
-                    && is_of_item(&error)
-                {
-                    upload.end(error);
-                }
-            }));
-            drop(endpoint.spawn(pump.run(stream)));
+        self.stream(lane, method, move |stream| match stream {
+            Ok((endpoint, stream)) => {
+                let upload = Rc::clone(&stream);
+                drop(endpoint.spawn(async move {
+                    if let Err(error) = out.run(Rc::clone(&upload) as _).await
+                        && is_of_item(&error)
+                    {
+                        upload.end(error);
+                    }
+                }));
+                drop(endpoint.spawn(pump.run(stream)));
+            }
+            Err(error) => {
+                out.fail(error.clone());
+                pump.fail(error);
+            }
         });
         (
-            SharedOutgoing::new::<C>(items, method.request_limit()),
-            SharedIncoming::new::<D>(batches, method.response_limit()),
+            SharedOutgoing::new::<C>(items, method.request_limit(), lane.keeper()),
+            SharedIncoming::new::<D>(batches, method.response_limit(), lane.keeper()),
         )
     }
 
-    /// Opens a stream at the endpoint and passes it to `begin`.
+    /// Opens a stream at the lane's endpoint and passes it to `begin`, or the reason why the stream
+    /// cannot begin.
     fn stream<Req, Resp, C, D>(
         &self,
+        lane: &Arc<Lane<T>>,
         method: &Method<Req, Resp, C, D>,
-        begin: impl FnOnce(&Endpoint<T>, Rc<ClientStream<T>>) + Send + 'static,
+        begin: impl FnOnce(Result<OpenStream<'_, T>, CallError>) + Send + 'static,
     ) {
-        let start = StreamStart::new(method, self.options.as_deref());
-        self.lanes.of_this_thread().post(Post::Job(Box::new(move |channel| {
-            if let Some(endpoint) = Endpoint::<T>::current() {
-                begin(&endpoint, channel.open_stream(&start));
-            }
+        let start = StreamStart::posted(method, self.options.as_deref());
+        lane.post(Post::Stream(Box::new(move |place| {
+            begin(place.map(|(endpoint, channel)| (endpoint, channel.open_stream(&start))));
         })));
     }
 
@@ -280,12 +296,21 @@ impl<T: Transport> SharedChannel<T> {
         F: Future + 'static,
         F::Output: Send + 'static,
     {
-        let (sender, receiver) = oneshot::channel();
-        self.lanes.of_this_thread().post(Post::Job(Box::new(move |channel| {
+        let (mut sender, receiver) = oneshot::channel();
+        self.lanes.of_this_thread().post(Post::Ask(Box::new(move |endpoint, channel| {
             let future = job(channel);
-            let endpoint = Endpoint::<T>::current();
-            let task = async move { drop(sender.send(future.await)) };
-            drop(endpoint.map(|endpoint| endpoint.spawn(task)));
+            let task = async move {
+                let mut future = pin!(future);
+                let answer = poll_fn(|cx| match sender.poll_canceled(cx) {
+                    // Nobody waits any more; the future may hold the channel.
+                    Poll::Ready(()) => Poll::Ready(None),
+                    Poll::Pending => future.as_mut().poll(cx).map(Some),
+                });
+                if let Some(answer) = answer.await {
+                    drop(sender.send(answer));
+                }
+            };
+            drop(endpoint.spawn(task));
         })));
         receiver.await.ok()
     }

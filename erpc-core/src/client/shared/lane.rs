@@ -5,24 +5,25 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::vec::Drain;
 
 use super::buffers::SMALL;
 use super::threads::ClientThreads;
 use crate::buf::MsgBuf;
 use crate::calling::CallOptions;
-use crate::calling::options::{CallFlags, CallHead, PreparedCall};
+use crate::calling::options::{CallFlags, CallHead, PreparedCall, TimeLeft};
 use crate::calling::posted::{PostedCall, PostedCaller};
 use crate::calling::table::CallOutcome;
 use crate::client::channel::Channel;
 use crate::endpoint::{Endpoint, Handle};
 use crate::protocol::{CallError, Cause, RejectReason};
+use crate::service::Keeper;
 use crate::sync::{Mutex, MutexGuard};
-use crate::time::Instant;
 use crate::transport::Transport;
 
-/// Most posts that may wait for an endpoint's thread. The thread takes all posts thousands of times
-/// a second, so a full lane means that the thread is stuck or far too slow.
+/// Number of waiting posts at which new calls and streams are refused. The endpoint's thread takes
+/// all posts thousands of times a second, so a full lane means that the thread is stuck or far too
+/// slow.
 const LANE_LIMIT: usize = 65_536;
 
 /// The queue from the clones of a shared channel to one endpoint's thread. The endpoint finds its
@@ -32,9 +33,9 @@ pub(super) struct Lane<T: Transport> {
     id: u64,
     endpoint: Handle<T>,
     queue: Mutex<LaneQueue<T>>,
-    /// Keeps the endpoint's thread alive, also for calls that outlive their channel. `None` if the
-    /// endpoint is the user's.
-    _threads: Option<ClientThreads>,
+    /// Keeps the endpoint's thread alive, also for calls and streams that outlive their channel.
+    /// `None` if the endpoint is the user's.
+    threads: Option<ClientThreads>,
     /// Builds the endpoint's own channel.
     build: Arc<BuildChannel<T>>,
 }
@@ -52,15 +53,22 @@ struct LaneQueue<T: Transport> {
     closed: bool,
 }
 
-/// Runs at a lane's endpoint, with its channel.
-pub(super) type ChannelJob<T> = Box<dyn FnOnce(&Channel<T>) + Send>;
+/// Starts a stream on the endpoint's channel, or fails the stream with the error.
+pub(super) type StreamJob<T> =
+    Box<dyn FnOnce(Result<(&Endpoint<T>, &Channel<T>), CallError>) + Send>;
+
+/// Runs at a lane's endpoint, with its channel. Dropped without running if that is impossible.
+pub(super) type ChannelJob<T> = Box<dyn FnOnce(&Endpoint<T>, &Channel<T>) + Send>;
 
 /// A request to a lane's endpoint.
 pub(super) enum Post<T: Transport> {
     Call(NewPost),
+    Stream(StreamJob<T>),
     Cancel(Arc<PostedCall>),
-    /// Runs at the endpoint, with its channel. Dropped without running if the endpoint is gone.
-    Job(ChannelJob<T>),
+    /// A question about the channel.
+    Ask(ChannelJob<T>),
+    /// Drops the endpoint's own channel. Only cancels follow.
+    End,
 }
 
 /// An encoded call that the endpoint has not started.
@@ -70,7 +78,7 @@ pub(super) struct NewPost {
     pub(super) request: MsgBuf,
     pub(super) flags: CallFlags,
     pub(super) idempotent: bool,
-    pub(super) within: Option<Duration>,
+    pub(super) time: TimeLeft,
     pub(super) options: Option<Arc<CallOptions>>,
 }
 
@@ -90,7 +98,7 @@ impl<T: Transport> Lane<T> {
                 used: false,
                 closed: false,
             }),
-            _threads: threads,
+            threads,
             build,
         }
     }
@@ -100,15 +108,19 @@ impl<T: Transport> Lane<T> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a post for the endpoint, and wakes the endpoint if it sleeps. A post that is refused
-    /// ends: a call with an error, a job by being dropped.
+    /// Queues a post for the endpoint, and wakes the endpoint if it sleeps. A full lane refuses only
+    /// calls and streams: the other posts end something, or come from a few tasks. A call or a
+    /// stream that is refused ends with an error.
     pub(super) fn post(self: &Arc<Self>, post: Post<T>) {
         let mut queue = self.queue();
-        if queue.closed || queue.posts.len() >= LANE_LIMIT {
-            let error = match queue.closed {
-                true => CallError::NotExecuted(Cause::Shutdown),
-                false => CallError::Rejected(RejectReason::QueueFull),
-            };
+        let refused = if queue.closed {
+            Some(CallError::NotExecuted(Cause::Shutdown))
+        } else if queue.posts.len() >= LANE_LIMIT && post.begins() {
+            Some(CallError::Rejected(RejectReason::QueueFull))
+        } else {
+            None
+        };
+        if let Some(error) = refused {
             drop(queue);
             return post.refuse(error);
         }
@@ -117,7 +129,7 @@ impl<T: Transport> Lane<T> {
         let first = !std::mem::replace(&mut queue.scheduled, true);
         drop(queue);
         if first {
-            let job = LaneJob { lane: Arc::clone(self), ran: false };
+            let job = LaneJob { lane: Arc::clone(self), took: false };
             // If the endpoint is gone, the job is dropped, which closes the lane.
             self.endpoint.submit_always(move |endpoint| job.run(endpoint));
         }
@@ -147,46 +159,70 @@ impl<T: Transport> Lane<T> {
 
     /// Drops the endpoint's own channel, once the endpoint has handled the posts that are queued.
     pub(super) fn end(self: &Arc<Self>) {
-        if !self.queue().used {
-            return;
+        if self.queue().used {
+            self.post(Post::End);
         }
-        let id = self.id;
-        self.post(Post::Job(Box::new(move |channel| {
-            let lanes = Endpoint::<T>::current().map(|endpoint| Lanes::of(&endpoint));
-            let ended = lanes.and_then(|lanes| lanes.channels.borrow_mut().remove(&id));
-            // Both references are dropped outside of the borrow: a channel's end runs its tasks'
-            // destructors.
-            drop((ended, channel));
-        })));
+    }
+
+    /// What keeps the endpoint's thread alive. `None` if the endpoint is the user's.
+    pub(super) fn keeper(&self) -> Option<Keeper> {
+        self.threads.as_ref().map(ClientThreads::keeper)
     }
 }
 
-/// The job that takes a lane's posts at the endpoint. If it is dropped without having run, the
-/// endpoint is gone.
+/// The job that takes a lane's posts at the endpoint. If it is dropped without having taken them,
+/// the endpoint is gone.
 struct LaneJob<T: Transport> {
     lane: Arc<Lane<T>>,
-    ran: bool,
+    took: bool,
 }
 
 impl<T: Transport> LaneJob<T> {
     fn run(mut self, endpoint: &Endpoint<T>) {
-        self.ran = true;
         let lanes = Lanes::of(endpoint);
-        let channel = lanes.channel(&self.lane, endpoint);
         let mut posts = lanes.spare.take();
         self.lane.take(&mut posts);
-        for post in posts.drain(..) {
-            post.start(&channel);
+        self.took = true;
+        let mut unstarted = Unstarted(posts.drain(..));
+        // A cancel may follow the channel's end, and needs no channel.
+        let needed = unstarted.0.as_slice().iter().any(Post::needs_channel);
+        let mut channel = needed.then(|| lanes.channel(&self.lane, endpoint));
+        for post in unstarted.0.by_ref() {
+            match (post, &channel) {
+                (Post::Call(call), Some(channel)) => call.start(channel),
+                (Post::Stream(start), Some(channel)) => start(Ok((endpoint, channel))),
+                (Post::Ask(job), Some(channel)) => job(endpoint, channel),
+                (Post::Cancel(call), _) => endpoint.parts().calls().cancel_posted(&call),
+                (Post::End, _) => {
+                    let ended = lanes.channels.borrow_mut().remove(&self.lane.id);
+                    // Both references are dropped outside of the borrow: a channel's end runs its
+                    // tasks' destructors.
+                    drop((ended, channel.take()));
+                }
+                (post, None) => post.refuse(CallError::NotExecuted(Cause::Shutdown)),
+            }
         }
+        drop(unstarted);
         lanes.spare.replace(posts);
     }
 }
 
 impl<T: Transport> Drop for LaneJob<T> {
     fn drop(&mut self) {
-        if !self.ran {
+        if !self.took {
             self.lane.close();
         }
+    }
+}
+
+/// Posts that an endpoint has taken and not started. They are refused if a panic unwinds, which is
+/// that of the channel's resolver.
+struct Unstarted<'a, T: Transport>(Drain<'a, Post<T>>);
+
+impl<T: Transport> Drop for Unstarted<'_, T> {
+    fn drop(&mut self) {
+        let unresolved = CallError::NotExecuted(Cause::Unresolved);
+        self.0.by_ref().for_each(|post| post.refuse(unresolved.clone()));
     }
 }
 
@@ -214,27 +250,32 @@ impl<T: Transport> Lanes<T> {
 }
 
 impl<T: Transport> Post<T> {
-    fn start(self, channel: &Channel<T>) {
-        match self {
-            Self::Call(call) => call.start(channel),
-            Self::Cancel(call) => channel.cancel_posted(&call),
-            Self::Job(job) => job(channel),
-        }
+    /// Whether the post begins a call or a stream.
+    fn begins(&self) -> bool {
+        matches!(self, Self::Call(_) | Self::Stream(_))
+    }
+
+    fn needs_channel(&self) -> bool {
+        self.begins() || matches!(self, Self::Ask(_))
     }
 
     /// Ends the post without running it.
     fn refuse(self, error: CallError) {
-        if let Self::Call(NewPost { caller, .. }) = self
-            && let Some(waker) = caller.end(Err(error))
-        {
-            waker.wake();
+        match self {
+            Self::Call(NewPost { caller, .. }) => {
+                if let Some(waker) = caller.end(Err(error)) {
+                    waker.wake();
+                }
+            }
+            Self::Stream(start) => start(Err(error)),
+            Self::Cancel(_) | Self::Ask(_) | Self::End => {}
         }
     }
 }
 
 impl NewPost {
     fn start<T: Transport>(self, channel: &Channel<T>) {
-        let Self { caller, method, request, flags, idempotent, within, options } = self;
+        let Self { caller, method, request, flags, idempotent, time, options } = self;
         let call = match caller.call() {
             Some(call) if !call.is_over() => Arc::clone(call),
             _ => return,
@@ -246,9 +287,7 @@ impl NewPost {
             true => endpoint.pool().adopt(request).map_err(RejectReason::NoMemory),
             false => Ok(request),
         };
-        let now = || endpoint.scheduler().now();
-        let deadline = within.map_or(Instant::NEVER, |within| now() + within);
-        let head = CallHead { method, flags, deadline };
+        let head = CallHead { method, flags, deadline: time.deadline(endpoint.scheduler()) };
         let prepared = request.map(|request| PreparedCall { head, request });
         let outcome = || CallOutcome::Posted(caller);
         let key = channel.start_prepared(prepared, idempotent, options.as_deref(), outcome);

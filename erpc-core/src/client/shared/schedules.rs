@@ -1,14 +1,19 @@
 //! Calls between a caller's thread and an endpoint's thread, under every schedule.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn, ready};
+use std::io;
 use std::sync::Arc;
 
 use loom::future::block_on;
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 use super::SharedChannel;
+use super::lane::{Lane, Post};
 use crate::calling::posted::{PostedCall, PostedCaller};
+use crate::client::channel::{Channel, Resolver};
 use crate::endpoint::Endpoint;
+use crate::event_loop::IdlePolicy;
 use crate::event_loop::wakes::{WakeBatch, WakeList};
 use crate::protocol::{CallError, Cause, EndpointConfig};
 use crate::service::Method;
@@ -16,6 +21,41 @@ use crate::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 
 const DOUBLE: Method<u32, u32> = Method::new("math.v1.Math/Double");
 const FAILED: CallError = CallError::NotExecuted(Cause::Unresolved);
+
+/// No server has this route: a call that the endpoint takes waits until the endpoint ends.
+const NOWHERE: MemRoute = MemRoute::new(77);
+
+fn endpoint() -> Endpoint<MemTransport> {
+    let port = MemHub::new().port(MemConfig::default().entries(32).max_datagram(0));
+    Endpoint::new(port, EndpointConfig::new()).expect("an endpoint")
+}
+
+/// A lane to the endpoint. Each channel that is built for it holds the returned value.
+fn lane(endpoint: &Endpoint<MemTransport>) -> (Arc<Lane<MemTransport>>, Arc<Vec<MemRoute>>) {
+    let servers = Arc::new(vec![NOWHERE]);
+    let held = Arc::clone(&servers);
+    let build = move |endpoint: &Endpoint<MemTransport>| {
+        Channel::to(endpoint, Held(Arc::clone(&held))).build()
+    };
+    (Arc::new(Lane::new(endpoint.handle(), None, Arc::new(build))), servers)
+}
+
+/// A resolver that shows how long its channel lives.
+struct Held(Arc<Vec<MemRoute>>);
+
+impl Resolver<MemRoute> for Held {
+    fn resolve(&mut self) -> impl Future<Output = io::Result<Vec<MemRoute>>> {
+        ready(Ok(self.0.to_vec()))
+    }
+}
+
+/// Counts the posts that the endpoint has handled.
+fn count(count: &Arc<AtomicU32>) -> Post<MemTransport> {
+    let count = Arc::clone(count);
+    Post::Ask(Box::new(move |_, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+    }))
+}
 
 #[test]
 fn an_outcome_reaches_a_future_that_waits() {
@@ -77,11 +117,8 @@ fn a_dropped_future_is_cancelled_or_its_outcome_is_dropped() {
 #[test]
 fn a_post_is_taken_or_ends_with_the_endpoint() {
     loom::model(|| {
-        let port = MemHub::new().port(MemConfig::default().entries(32).max_datagram(0));
-        let endpoint: Endpoint<MemTransport> =
-            Endpoint::new(port, EndpointConfig::new()).expect("an endpoint");
-        // No server has this route: a call that the endpoint takes waits until the endpoint ends.
-        let channel = SharedChannel::on(&endpoint.handle(), vec![MemRoute::new(77)]);
+        let endpoint = endpoint();
+        let channel = SharedChannel::on(&endpoint.handle(), vec![NOWHERE]);
         let channel = channel.build().expect("no thread is needed");
         let caller = thread::spawn(move || block_on(channel.call(&DOUBLE, &21)));
         endpoint.run_once();
@@ -89,5 +126,77 @@ fn a_post_is_taken_or_ends_with_the_endpoint() {
         let outcome = caller.join().expect("no panic");
         let ended = CallError::NotExecuted(Cause::Shutdown);
         assert_eq!(outcome, Err(ended));
+    });
+}
+
+#[test]
+fn a_post_wakes_a_sleeping_endpoint() {
+    loom::model(|| {
+        let endpoint = endpoint();
+        endpoint.set_idle_policy(IdlePolicy::Sleep);
+        let ((lane, _), handled) = (lane(&endpoint), Arc::new(AtomicU32::new(0)));
+        let poster = thread::spawn({
+            let handled = Arc::clone(&handled);
+            move || lane.post(count(&handled))
+        });
+        endpoint.run_until(|| handled.load(Ordering::Relaxed) == 1);
+        poster.join().expect("no panic");
+    });
+}
+
+#[test]
+fn posts_of_two_threads_are_all_handled() {
+    loom::model(|| {
+        let endpoint = endpoint();
+        let ((lane, _), handled) = (lane(&endpoint), Arc::new(AtomicU32::new(0)));
+        let [first, second] = [(); 2].map(|()| {
+            let (lane, handled) = (Arc::clone(&lane), Arc::clone(&handled));
+            thread::spawn(move || lane.post(count(&handled)))
+        });
+        first.join().expect("no panic");
+        // The endpoint takes the first post, and perhaps the second one.
+        endpoint.run_once();
+        second.join().expect("no panic");
+        endpoint.run_once();
+        assert_eq!(handled.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn a_dropped_call_is_never_started_or_is_cancelled() {
+    loom::model(|| {
+        let endpoint = endpoint();
+        let channel = SharedChannel::on(&endpoint.handle(), vec![NOWHERE]);
+        let channel = channel.build().expect("no thread is needed");
+        let call = channel.call(&DOUBLE, &21);
+        let caller = thread::spawn(move || drop(call));
+        endpoint.run_once();
+        caller.join().expect("no panic");
+        endpoint.run_once();
+        assert!(endpoint.parts().calls().table().pending().is_empty());
+    });
+}
+
+#[test]
+fn a_cancel_beside_the_end_of_its_channel_leaves_no_channel() {
+    loom::model(|| {
+        let endpoint = endpoint();
+        let ((lane, servers), handled) = (lane(&endpoint), Arc::new(AtomicU32::new(0)));
+        let held = Arc::strong_count(&servers);
+        lane.post(count(&handled));
+        endpoint.run_once();
+        assert_eq!(Arc::strong_count(&servers), held + 1, "the endpoint has a channel");
+        let canceller = thread::spawn({
+            let lane = Arc::clone(&lane);
+            move || lane.post(Post::Cancel(Arc::new(PostedCall::new())))
+        });
+        lane.end();
+        drop(lane);
+        endpoint.run_once();
+        canceller.join().expect("no panic");
+        endpoint.run_once();
+        // A channel's task ends in the turn after the channel's end.
+        endpoint.run_once();
+        assert_eq!(Arc::strong_count(&servers), 1, "the channels are gone");
     });
 }

@@ -9,6 +9,7 @@ use crate::endpoint::pin::pin_thread;
 use crate::endpoint::{Endpoint, Handle, OpenError};
 use crate::event_loop::idle::IdlePolicy;
 use crate::protocol::EndpointConfig;
+use crate::service::Keeper;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::Builder;
 use crate::transport::udp::UdpConfig;
@@ -29,9 +30,10 @@ use crate::transport::udp::UdpConfig;
 /// # Ok::<(), erpc_core::client::ClientThreadsError>(())
 /// ```
 ///
-/// Cheap to clone. The threads end after the last clone and the last channel that uses them are
-/// dropped. The default threads never end.
+/// Cheap to clone. The threads end after the last clone, and the last channel, call and stream that
+/// use them, are dropped. The default threads never end.
 #[derive(Clone)]
+#[must_use = "the threads end with the last clone and the channels that use them"]
 pub struct ClientThreads {
     threads: Arc<Threads>,
 }
@@ -69,6 +71,11 @@ impl ClientThreads {
         let threads = Self::builder().start()?;
         *default = Some(threads.clone());
         Ok(threads)
+    }
+
+    /// Keeps the threads alive.
+    pub(super) fn keeper(&self) -> Keeper {
+        Arc::clone(&self.threads) as _
     }
 
     /// Handles of the endpoints, one per thread.

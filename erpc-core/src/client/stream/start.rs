@@ -1,16 +1,14 @@
 //! The start of a stream.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::caller::ClientStream;
 use super::pool::{StreamLease, StreamPool};
-use crate::calling::options::CallOptions;
+use crate::calling::options::{CallOptions, TimeLeft};
 use crate::calling::retry::RetryPolicy;
 use crate::endpoint::parts::EndpointParts;
 use crate::health::{HealthCheckRequest, HealthCheckResponse, WATCH};
 use crate::service::{Codec, Incoming, Method};
-use crate::time::Instant;
 use crate::transport::Transport;
 
 /// Method and options of a new stream.
@@ -18,7 +16,7 @@ pub(in crate::client) struct StreamStart {
     method: u32,
     /// The method's full name.
     name: &'static str,
-    within: Option<Duration>,
+    time: TimeLeft,
     /// Metadata of the first request, in their wire format.
     entries: Vec<u8>,
     /// Whether the stream waits even while no server can be reached.
@@ -36,11 +34,20 @@ impl StreamStart {
         Self {
             method: method.id(),
             name: method.full_name(),
-            within: CallOptions::time_limit(options, method),
+            time: TimeLeft::here(CallOptions::time_limit(options, method)),
             entries: CallOptions::entries(options).to_vec(),
             waits: options.is_some_and(CallOptions::waits),
             is_final: policy.is_some_and(RetryPolicy::is_never),
         }
+    }
+
+    /// The start of a stream that is made now for an endpoint on another thread.
+    pub(in crate::client) fn posted<Req, Resp, C, D>(
+        method: &Method<Req, Resp, C, D>,
+        options: Option<&CallOptions>,
+    ) -> Self {
+        let time = TimeLeft::from_now(CallOptions::time_limit(options, method));
+        Self { time, ..Self::new(method, options) }
     }
 
     /// The stream, on the session of `lease` or without a session.
@@ -49,8 +56,7 @@ impl StreamStart {
         endpoint: &Rc<EndpointParts<T>>,
         lease: Option<StreamLease<T>>,
     ) -> Rc<ClientStream<T>> {
-        let within = |within| endpoint.scheduler().now() + within;
-        let deadline = self.within.map_or(Instant::NEVER, within);
+        let deadline = self.time.deadline(endpoint.scheduler());
         ClientStream::new(endpoint, self.method, self.name, deadline, self.entries.clone(), lease)
     }
 }

@@ -178,8 +178,9 @@ where
     ) -> StreamResult {
         let (batches, items) =
             (Arc::new(InPipe::new(Reader::Handler)), Arc::new(OutPipe::default()));
-        let incoming = SharedIncoming::new::<C>(Arc::clone(&batches), self.method.max_request());
-        let out = SharedOutgoing::new::<D>(Arc::clone(&items), self.method.max_response());
+        let (most_in, most_out) = (self.method.max_request(), self.method.max_response());
+        let incoming = SharedIncoming::new::<C>(Arc::clone(&batches), most_in, None);
+        let out = SharedOutgoing::new::<D>(Arc::clone(&items), most_out, None);
         let mut reads = pin!(InPump::new(&batches).run(Rc::clone(stream) as _));
         let mut writes = pin!(OutPump::new(&items).run(Rc::clone(stream) as _));
         let call = Arc::new(DetachedCall::arrived(&self.method, arrival, stream.now()));
@@ -193,8 +194,9 @@ where
                 && let Poll::Ready(result) = handled.as_mut().poll(cx)
             {
                 end = Some(result);
-                // The handler may have left its end of the stream to another task.
+                // The handler may have left its ends of the stream to other tasks.
                 items.close();
+                batches.close();
             }
             if is_writing && let Poll::Ready(written) = writes.as_mut().poll(cx) {
                 if let Err(error) = written {

@@ -10,14 +10,18 @@ use std::task::{Context, Poll, ready};
 
 pub(super) mod handler;
 pub(crate) mod pipe;
+#[cfg(all(test, loom))]
+mod schedules;
 pub(crate) mod shared;
+#[cfg(test)]
+mod testing;
 
 use super::{Codec, DecodeError, Metadata};
 use crate::buf::MsgBuf;
 use crate::protocol::{CallError, RejectReason};
 use crate::stream::Batch;
 
-/// The source of an [`Incoming`]'s items.
+/// The source of the items of an [`Incoming`] or a [`SharedIncoming`](shared::SharedIncoming).
 pub(crate) trait Source {
     /// The next items, at least one. `None` at the end, also after an error.
     fn poll_batch(&self, cx: &Context<'_>) -> Poll<Result<Option<Batch>, CallError>>;
@@ -66,13 +70,12 @@ pub(crate) trait Sink {
 #[must_use = "dropping it ends the stream"]
 pub struct Incoming<M> {
     source: Rc<dyn Source>,
-    items: BatchItems<M>,
-    ended: bool,
+    messages: Messages<M>,
 }
 
 impl<M> Incoming<M> {
     pub(crate) fn new<C: Codec<M>>(source: Rc<dyn Source>, limit: u32) -> Self {
-        Self { source, items: BatchItems::new::<C>(limit), ended: false }
+        Self { source, messages: Messages::new::<C>(limit) }
     }
 
     /// The next message. `None` at the end, and on every call after it.
@@ -88,15 +91,42 @@ impl<M> Incoming<M> {
     /// Like [`Incoming::next`], for hand-written futures.
     #[inline]
     pub fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<M, CallError>>> {
+        self.messages.poll_next(&*self.source, cx)
+    }
+}
+
+/// The messages in the batches of a source, in order.
+pub(crate) struct Messages<M> {
+    /// The batch whose messages are read.
+    batch: Option<Batch>,
+    decode: fn(&[u8]) -> Result<M, DecodeError>,
+    /// Longest message, in bytes.
+    limit: u32,
+    /// Whether no batch follows.
+    ended: bool,
+}
+
+impl<M> Messages<M> {
+    fn new<C: Codec<M>>(limit: u32) -> Self {
+        Self { batch: None, decode: C::decode, limit, ended: false }
+    }
+
+    /// The next message. `None` at the end, and on every call after it.
+    #[inline]
+    fn poll_next(
+        &mut self,
+        source: &(impl Source + ?Sized),
+        cx: &Context<'_>,
+    ) -> Poll<Option<Result<M, CallError>>> {
         loop {
-            if let Some(result) = self.message() {
+            if let Some(result) = self.of_batch(source) {
                 return Poll::Ready(Some(result));
             }
             if self.ended {
                 return Poll::Ready(None);
             }
-            match ready!(self.source.poll_batch(cx)) {
-                Ok(Some(batch)) => self.items.begin(batch),
+            match ready!(source.poll_batch(cx)) {
+                Ok(Some(batch)) => self.batch = Some(batch),
                 Ok(None) => self.ended = true,
                 Err(error) => {
                     self.ended = true;
@@ -108,57 +138,22 @@ impl<M> Incoming<M> {
 
     /// The next message of the current batch.
     #[inline]
-    fn message(&mut self) -> Option<Result<M, CallError>> {
-        let item = self.items.next();
-        if let Some(memory) = self.items.take_read() {
-            self.source.batch_read(memory);
+    fn of_batch(&mut self, source: &(impl Source + ?Sized)) -> Option<Result<M, CallError>> {
+        let batch = self.batch.as_mut()?;
+        let item = batch.next_item().map(|item| match item.len() > self.limit as usize {
+            true => Err(too_large(item.len(), self.limit)),
+            false => (self.decode)(item),
+        });
+        if batch.left() == 0
+            && let Some(read) = self.batch.take()
+        {
+            source.batch_read(read.into_message());
         }
         Some(item?.map_err(|error| {
             self.ended = true;
-            self.items.clear();
-            self.source.malformed(&error)
+            self.batch = None;
+            source.malformed(&error)
         }))
-    }
-}
-
-/// The messages of the current batch of a stream.
-pub(crate) struct BatchItems<M> {
-    batch: Option<Batch>,
-    decode: fn(&[u8]) -> Result<M, DecodeError>,
-    /// Longest message, in bytes.
-    limit: u32,
-}
-
-impl<M> BatchItems<M> {
-    pub(crate) fn new<C: Codec<M>>(limit: u32) -> Self {
-        Self { batch: None, decode: C::decode, limit }
-    }
-
-    /// Begins with the next batch.
-    #[inline]
-    pub(crate) fn begin(&mut self, batch: Batch) {
-        self.batch = Some(batch);
-    }
-
-    /// The next message of the batch; `None` without a batch.
-    #[inline]
-    pub(crate) fn next(&mut self) -> Option<Result<M, DecodeError>> {
-        self.batch.as_mut()?.next_item().map(|item| match item.len() > self.limit as usize {
-            true => Err(too_large(item.len(), self.limit)),
-            false => (self.decode)(item),
-        })
-    }
-
-    /// Takes the memory of the batch, if all its messages were read.
-    #[inline]
-    pub(crate) fn take_read(&mut self) -> Option<MsgBuf> {
-        let read = self.batch.as_ref()?.left() == 0;
-        if read { self.batch.take().map(Batch::into_message) } else { None }
-    }
-
-    /// Drops the rest of the batch.
-    pub(crate) fn clear(&mut self) {
-        self.batch = None;
     }
 }
 
@@ -183,7 +178,7 @@ impl<M> Drop for Incoming<M> {
 
 impl<M> fmt::Debug for Incoming<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Incoming").field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("Incoming").field("ended", &self.messages.ended).finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Both pipes are bounded: the pump takes no batch from the stream while the reader has
-//! [`MAX_UNREAD`] of them, and a writer waits while [`BATCH`] bytes are unsent.
+//! [`MAX_UNREAD`] of them or [`MOST_AHEAD`] bytes, and a writer waits while [`BATCH`] bytes are
+//! unsent.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -28,6 +29,11 @@ use crate::sync::{Mutex, MutexGuard};
 /// The most batches in an [`InPipe`] and in its reader's hands. With two, the next batch is there
 /// when the reader has read one.
 const MAX_UNREAD: usize = 2;
+
+/// Bytes of unread batches from which the pump takes no further batch. Batches in the pipe do not
+/// count against the memory of the stream's session. With this limit they are at most one large
+/// message, like the one in the hands of a reader at the endpoint, and one batch of small ones.
+const MOST_AHEAD: usize = 2 * BATCH;
 
 /// The error of a stream whose endpoint has ended.
 const SHUT_DOWN: CallError = CallError::MaybeExecuted(Cause::Shutdown);
@@ -61,6 +67,8 @@ struct InState {
     batches: VecDeque<Batch>,
     /// Number of batches that the reader has not given back, those in `batches` included.
     unread: usize,
+    /// Bytes of memory of these batches.
+    bytes: usize,
     /// The memory of batches that were read.
     returned: Vec<MsgBuf>,
     /// Metadata of a server's first item.
@@ -78,61 +86,10 @@ impl InPipe {
         Self { reader, state: Mutex::default() }
     }
 
-    /// The next batch. `None` at the end, also after an error.
-    pub(super) fn poll_batch(&self, cx: &Context<'_>) -> Poll<Result<Option<Batch>, CallError>> {
-        let waker = cx.waker().clone();
-        let mut state = lock(&self.state);
-        if let Some(batch) = state.batches.pop_front() {
-            return Poll::Ready(Ok(Some(batch)));
-        }
-        match &mut state.end {
-            Some(end) => Poll::Ready(std::mem::replace(end, Ok(())).map(|()| None)),
-            None => {
-                let before = state.reader.replace(waker);
-                drop(state);
-                drop(before);
-                Poll::Pending
-            }
-        }
-    }
-
-    /// Gives back the memory of a batch that was read, so that the stream gets further batches.
-    pub(super) fn give_back(&self, memory: MsgBuf) {
-        let mut state = lock(&self.state);
-        state.unread -= 1;
-        state.returned.push(memory);
-        let pump = state.pump.take();
-        drop(state);
-        wake(pump);
-    }
-
-    /// The reader was dropped.
-    pub(super) fn drop_reader(&self) {
-        let mut state = lock(&self.state);
-        state.dropped = true;
-        let (batches, pump) = (std::mem::take(&mut state.batches), state.pump.take());
-        drop(state);
-        drop(batches);
-        wake(pump);
-    }
-
-    /// Metadata of a server's first item. Empty before it has arrived.
-    pub(super) fn metadata(&self) -> Metadata {
-        lock(&self.state).metadata.clone()
-    }
-
-    /// The error to report if an item cannot be decoded. The reader reads no further.
-    pub(super) fn malformed(&self, error: &DecodeError) -> CallError {
-        self.drop_reader();
-        match self.reader {
-            Reader::Caller => CallError::ResponseLost(Cause::Malformed),
-            Reader::Handler => CallError::Status(malformed_item(error)),
-        }
-    }
-
     fn push(&self, batch: Batch) {
         let mut state = lock(&self.state);
         state.unread += 1;
+        state.bytes += batch.footprint();
         state.batches.push_back(batch);
         let reader = state.reader.take();
         drop(state);
@@ -150,20 +107,83 @@ impl InPipe {
         wake(reader);
     }
 
+    /// The handler has ended: a task that has kept the reader gets the end after the batches that
+    /// are in the pipe, and the pump stops.
+    pub(crate) fn close(&self) {
+        let mut state = lock(&self.state);
+        state.end.get_or_insert(Ok(()));
+        let (reader, pump) = (state.reader.take(), state.pump.take());
+        drop(state);
+        wake(reader);
+        wake(pump);
+    }
+
     /// Takes the memory that the reader gave back. Also returns whether the pipe has room for a
-    /// batch. `None` if the reader was dropped. Otherwise, stores the waker of `cx`, which the
-    /// reader wakes when it gives back more or is dropped.
+    /// batch. `None` if the reader was dropped or the handler has ended. Otherwise, stores the waker
+    /// of `cx`, which the reader wakes when it gives back more or is dropped.
     fn take_returned(&self, cx: &Context<'_>) -> Option<(Vec<MsgBuf>, bool)> {
         let waker = cx.waker().clone();
         let mut state = lock(&self.state);
-        if state.dropped {
+        if state.dropped || state.end.is_some() {
             return None;
         }
-        let returned = (std::mem::take(&mut state.returned), state.unread < MAX_UNREAD);
+        let has_room = state.unread < MAX_UNREAD && state.bytes < MOST_AHEAD;
+        let returned = (std::mem::take(&mut state.returned), has_room);
         let before = state.pump.replace(waker);
         drop(state);
         drop(before);
         Some(returned)
+    }
+}
+
+/// The reader's side.
+impl Source for InPipe {
+    fn poll_batch(&self, cx: &Context<'_>) -> Poll<Result<Option<Batch>, CallError>> {
+        let waker = cx.waker().clone();
+        let mut state = lock(&self.state);
+        if let Some(batch) = state.batches.pop_front() {
+            return Poll::Ready(Ok(Some(batch)));
+        }
+        match &mut state.end {
+            Some(end) => Poll::Ready(std::mem::replace(end, Ok(())).map(|()| None)),
+            None => {
+                let before = state.reader.replace(waker);
+                drop(state);
+                drop(before);
+                Poll::Pending
+            }
+        }
+    }
+
+    fn batch_read(&self, memory: MsgBuf) {
+        let mut state = lock(&self.state);
+        state.unread -= 1;
+        state.bytes -= memory.footprint();
+        state.returned.push(memory);
+        let pump = state.pump.take();
+        drop(state);
+        wake(pump);
+    }
+
+    fn drop_reader(&self) {
+        let mut state = lock(&self.state);
+        state.dropped = true;
+        let (batches, pump) = (std::mem::take(&mut state.batches), state.pump.take());
+        drop(state);
+        drop(batches);
+        wake(pump);
+    }
+
+    fn metadata(&self) -> Metadata {
+        lock(&self.state).metadata.clone()
+    }
+
+    fn malformed(&self, error: &DecodeError) -> CallError {
+        self.drop_reader();
+        match self.reader {
+            Reader::Caller => CallError::ResponseLost(Cause::Malformed),
+            Reader::Handler => CallError::Status(malformed_item(error)),
+        }
     }
 }
 
@@ -350,6 +370,11 @@ impl OutPump {
         Self { pipe: Arc::clone(pipe), otherwise: CallError::NotExecuted(Cause::Shutdown) }
     }
 
+    /// Ends the stream before it has begun.
+    pub(crate) fn fail(mut self, error: CallError) {
+        self.otherwise = error;
+    }
+
     /// Moves items from the pipe to `sink` until the writer is gone.
     ///
     /// # Errors
@@ -390,4 +415,45 @@ pub(crate) fn is_of_item(error: &CallError) -> bool {
 #[cold]
 pub(crate) fn malformed_item(error: &DecodeError) -> Status {
     Status::invalid_argument(format!("a message cannot be decoded: {error}"))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::pin::pin;
+
+    use super::super::testing::Batches;
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_ahead_of_its_reader_by_two_small_batches_or_one_large_message() {
+        for (len, ahead) in [(1_000, 2), (BATCH, 2), (4 * BATCH, 1)] {
+            let source = Rc::new(Batches::new(len, usize::MAX));
+            let pipe = Arc::new(InPipe::new(Reader::Handler));
+            let mut pump = pin!(InPump::new(&pipe).run(Rc::clone(&source) as _));
+            let cx = &mut Context::from_waker(Waker::noop());
+            assert!(pump.as_mut().poll(cx).is_pending());
+            assert_eq!(source.taken.get(), ahead, "{len} bytes each");
+            let Poll::Ready(Ok(Some(batch))) = pipe.poll_batch(cx) else { panic!("a batch") };
+            assert!(pump.as_mut().poll(cx).is_pending());
+            assert_eq!(source.taken.get(), ahead, "the reader has not read the batch");
+            pipe.batch_read(batch.into_message());
+            assert!(pump.as_mut().poll(cx).is_pending());
+            assert_eq!((source.taken.get(), source.read.get()), (ahead + 1, 1));
+        }
+    }
+
+    #[test]
+    fn a_reader_that_outlives_the_handler_gets_the_end_after_its_batches() {
+        let source = Rc::new(Batches::new(10, 1));
+        let pipe = Arc::new(InPipe::new(Reader::Handler));
+        let mut pump = Box::pin(InPump::new(&pipe).run(Rc::clone(&source) as _));
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(pump.as_mut().poll(cx).is_pending());
+        pipe.close();
+        assert!(pump.as_mut().poll(cx).is_ready());
+        assert!(source.dropped.get(), "the stream drops further batches");
+        drop(pump);
+        assert!(matches!(pipe.poll_batch(cx), Poll::Ready(Ok(Some(_)))));
+        assert!(matches!(pipe.poll_batch(cx), Poll::Ready(Ok(None))));
+    }
 }

@@ -6,12 +6,15 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use super::BatchItems;
 use super::pipe::{InPipe, OutPipe};
+use super::{Messages, Source};
 use crate::protocol::{CallError, RejectReason};
 use crate::service::{Codec, DecodeError, Metadata};
+
+/// Keeps the threads alive that run a caller's stream.
+pub(crate) type Keeper = Arc<dyn Send + Sync>;
 
 /// The other side's messages, in order, for any thread and any runtime. Also a
 /// [`Stream`](futures_core::Stream).
@@ -24,13 +27,13 @@ use crate::service::{Codec, DecodeError, Metadata};
 #[must_use = "dropping it ends the stream"]
 pub struct SharedIncoming<M> {
     pipe: Arc<InPipe>,
-    items: BatchItems<M>,
-    ended: bool,
+    messages: Messages<M>,
+    _keeper: Option<Keeper>,
 }
 
 impl<M> SharedIncoming<M> {
-    pub(crate) fn new<C: Codec<M>>(pipe: Arc<InPipe>, limit: u32) -> Self {
-        Self { pipe, items: BatchItems::new::<C>(limit), ended: false }
+    pub(crate) fn new<C: Codec<M>>(pipe: Arc<InPipe>, limit: u32, keeper: Option<Keeper>) -> Self {
+        Self { pipe, messages: Messages::new::<C>(limit), _keeper: keeper }
     }
 
     /// The next message. `None` at the end, and on every call after it.
@@ -45,32 +48,7 @@ impl<M> SharedIncoming<M> {
 
     /// Like [`SharedIncoming::next`], for hand-written futures.
     pub fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<M, CallError>>> {
-        loop {
-            let item = self.items.next();
-            if let Some(memory) = self.items.take_read() {
-                self.pipe.give_back(memory);
-            }
-            if let Some(item) = item {
-                return Poll::Ready(Some(item.map_err(|error| self.malformed(&error))));
-            }
-            if self.ended {
-                return Poll::Ready(None);
-            }
-            match ready!(self.pipe.poll_batch(cx)) {
-                Ok(Some(batch)) => self.items.begin(batch),
-                Ok(None) => self.ended = true,
-                Err(error) => {
-                    self.ended = true;
-                    return Poll::Ready(Some(Err(error)));
-                }
-            }
-        }
-    }
-
-    fn malformed(&mut self, error: &DecodeError) -> CallError {
-        self.ended = true;
-        self.items.clear();
-        self.pipe.malformed(error)
+        self.messages.poll_next(&*self.pipe, cx)
     }
 }
 
@@ -90,7 +68,9 @@ impl<M> Drop for SharedIncoming<M> {
 
 impl<M> fmt::Debug for SharedIncoming<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedIncoming").field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("SharedIncoming")
+            .field("ended", &self.messages.ended)
+            .finish_non_exhaustive()
     }
 }
 
@@ -105,10 +85,11 @@ pub struct SharedOutgoing<M> {
     encoded_len: fn(&M) -> usize,
     limit: u32,
     message: PhantomData<fn(M)>,
+    _keeper: Option<Keeper>,
 }
 
 impl<M> SharedOutgoing<M> {
-    pub(crate) fn new<C: Codec<M>>(pipe: Arc<OutPipe>, limit: u32) -> Self {
+    pub(crate) fn new<C: Codec<M>>(pipe: Arc<OutPipe>, limit: u32, keeper: Option<Keeper>) -> Self {
         Self {
             pipe,
             encode: |message| {
@@ -119,6 +100,7 @@ impl<M> SharedOutgoing<M> {
             encoded_len: C::encoded_len,
             limit,
             message: PhantomData,
+            _keeper: keeper,
         }
     }
 
@@ -211,7 +193,7 @@ impl<Req, Resp> SharedUpload<Req, Resp> {
         let end = response.next().await?;
         match (message, end) {
             (Some(message), None) => Ok((message, response.pipe.metadata())),
-            _ => Err(response.malformed(&DecodeError::new("not exactly one message"))),
+            _ => Err(response.pipe.malformed(&DecodeError::new("not exactly one message"))),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod ends;
 mod flow;
+mod shared;
 
 use std::ops::Deref;
 use std::sync::Arc;
