@@ -21,6 +21,7 @@ mod stream;
 mod tasks;
 mod typed;
 mod typed_cost;
+mod values;
 
 use std::process::ExitCode;
 

@@ -15,6 +15,7 @@ use erpc_core::service::{CallHost, Encoded, HandlerOutcome, ReplySink};
 use crate::machine;
 use crate::methods::{self, Control, ServerState};
 use crate::payload;
+use crate::values::{self, is_there, value};
 
 /// Code that `erpc-build` generates from `proto/bench.proto`.
 pub(crate) mod proto {
@@ -29,21 +30,9 @@ pub(crate) struct Store {
     values: Vec<Bytes>,
 }
 
-/// Bytes of a value.
-const VALUE: usize = 64;
-
-/// The store's value for `key`.
-fn value(key: u64) -> [u8; VALUE] {
-    std::array::from_fn(|at| (key as u8).wrapping_add(at as u8))
-}
-
-fn is_there(key: u64) -> bool {
-    !key.is_multiple_of(16)
-}
-
 /// Whether `answer` is the store's answer for `key`.
 pub(crate) fn is_answer(answer: &proto::GetResponse, key: u64) -> bool {
-    answer.found == is_there(key) && answer.value[..] == value(key)[..]
+    values::is_answer(&answer.value, answer.found, key)
 }
 
 impl Store {
