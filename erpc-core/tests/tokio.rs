@@ -122,6 +122,33 @@ fn bad_job(_: Endpoint) -> std::future::Ready<()> {
 struct Ended(Rc<Cell<bool>>);
 struct Client(Channel);
 
+#[test]
+fn a_future_of_tokio_ends_a_server() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+    let ((waits, waiting), (stop, stopped)) =
+        (tokio::sync::oneshot::channel(), tokio::sync::oneshot::channel());
+    let handle = runtime.handle().clone();
+    let serving = std::thread::spawn(move || {
+        // tokio's timer needs the runtime's context; the runtime's own thread wakes this one.
+        let _context = handle.enter();
+        let shutdown = async {
+            waits.send(()).unwrap();
+            stopped.await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        Server::builder().add_service(Math).serve_with_shutdown(
+            "127.0.0.1:0",
+            shutdown,
+            Duration::from_secs(5),
+        )
+    });
+    runtime.block_on(waiting).unwrap();
+    assert!(!serving.is_finished(), "the server serves until the future completes");
+    stop.send(()).unwrap();
+    serving.join().unwrap().unwrap();
+}
+
 /// Sends a message when it is dropped.
 struct Canary(std::sync::mpsc::Sender<()>);
 

@@ -6,8 +6,8 @@ use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 use erpc::{
-    CallError, Channel, Code, Endpoint, EndpointConfig, Lookup, RejectReason, Server, ServerHandle,
-    Status,
+    CallError, Channel, Code, ConnectFailed, Endpoint, EndpointConfig, Lookup, RejectReason,
+    Server, ServerHandle, Status,
 };
 use erpc_test_tools::limit::{millis, secs, within};
 use erpc_tests::lab::{LabService, client, loopback};
@@ -30,6 +30,14 @@ fn serve() -> ServerHandle {
 
 fn impatient() -> Endpoint {
     client(EndpointConfig::new().connect_timeout(millis(50)))
+}
+
+/// The errors of the generated clients of both kinds when they connect to `server`.
+fn clients_without(server: &str) -> [ConnectFailed; 2] {
+    let local = LocalLabClient::connect(&impatient(), server).expect_err("no server's address");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let shared = runtime.block_on(LabClient::connect(server)).expect_err("no server's address");
+    [local, shared]
 }
 
 /// A socket that receives and does not answer, as a server whose event loop is busy.
@@ -103,35 +111,37 @@ fn servers_of_a_channel_that_do_not_answer() {
 
 #[test]
 fn a_url_instead_of_an_address() {
-    let endpoint = impatient();
     let url = "http://127.0.0.1:50051";
-    let error = LocalLabClient::connect(&endpoint, url).expect_err("a URL is no address");
-    assert_eq!(error.address(), url);
-    assert_eq!(
-        printed_by_main(error),
-        "Error: cannot look up the server's address `http://127.0.0.1:50051`: `http://` belongs to a URL, and erpc is \
-         not HTTP; write 127.0.0.1:50051"
-    );
+    for error in clients_without(url) {
+        assert_eq!(error.address(), url);
+        assert_eq!(
+            printed_by_main(error),
+            "Error: cannot look up the server's address `http://127.0.0.1:50051`: `http://` belongs to a URL, and erpc \
+             is not HTTP; write 127.0.0.1:50051"
+        );
+    }
 }
 
 #[test]
 fn an_address_without_a_port() {
-    let error = impatient().connect("localhost").expect_err("the port is missing");
-    assert_eq!(
-        printed_by_main(error),
-        "Error: cannot look up the server's address `localhost`: it has no port number; write localhost:PORT"
-    );
+    for error in clients_without("localhost") {
+        assert_eq!(
+            printed_by_main(error),
+            "Error: cannot look up the server's address `localhost`: it has no port number; write localhost:PORT"
+        );
+    }
 }
 
 #[test]
 fn a_name_that_does_not_exist() {
-    let error = impatient().connect(NO_SUCH_NAME).expect_err("the name does not exist");
-    assert_eq!(error.address(), NO_SUCH_NAME);
     let reason = systems_reason(NO_SUCH_NAME);
-    assert_eq!(
-        printed_by_main(error),
-        format!("Error: cannot look up the server's address `{NO_SUCH_NAME}`: {reason}")
-    );
+    for error in clients_without(NO_SUCH_NAME) {
+        assert_eq!(error.address(), NO_SUCH_NAME);
+        assert_eq!(
+            printed_by_main(error),
+            format!("Error: cannot look up the server's address `{NO_SUCH_NAME}`: {reason}")
+        );
+    }
 }
 
 #[test]

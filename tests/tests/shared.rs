@@ -1,6 +1,7 @@
 //! Clients that many threads and runtimes share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,8 +13,10 @@ use erpc::{
     RejectReason, Server, ServerHandle, SharedChannel,
 };
 use erpc_test_tools::limit::{millis, secs, within};
+use erpc_test_tools::netns::skip_unsupported;
 use erpc_tests::lab::{LabService, loopback, work};
 use erpc_tests::proto::*;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use tokio::runtime::{Builder, Runtime};
 
 /// Slots of a shared channel to one server: 8 sessions of 8 slots.
@@ -205,6 +208,36 @@ fn threads_end_with_their_last_channel_and_call() {
     });
 }
 
+/// The cores on which this thread may run.
+fn cores() -> Vec<usize> {
+    let set = sched_getaffinity(None).expect("the system tells the affinity of this thread");
+    (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
+}
+
+#[test]
+fn threads_run_on_the_cores_that_their_builder_names() {
+    within(secs(30), || {
+        let builder = || ClientThreads::builder().udp(loopback());
+        let absent = builder().core(CpuSet::MAX_CPU).start().expect_err("no such core");
+        assert!(absent.to_string().contains("core 1024"), "{absent}");
+
+        let allowed = cores();
+        let Some(first) = allowed.iter().copied().find(|core| allowed.contains(&(core + 1))) else {
+            let test = "threads_run_on_the_cores_that_their_builder_names";
+            return skip_unsupported(test, "this process may not use two neighbouring cores");
+        };
+        let threads = builder().threads(2).core(first).start().expect("the threads start");
+        let pinned = threads.handles().map(|handle| {
+            let (send, receive) = channel();
+            let job = move |_: &Endpoint| send.send(cores()).expect("the test waits");
+            handle.submit(job).expect("the thread runs");
+            receive.recv().expect("the thread runs the job")
+        });
+        assert_eq!(pinned.collect::<Vec<_>>(), [[first], [first + 1]]);
+        assert_eq!(cores(), allowed, "the builder's own thread is not pinned");
+    });
+}
+
 #[test]
 fn calls_end_when_their_endpoint_ends() {
     within(secs(30), || {
@@ -249,7 +282,7 @@ fn a_stuck_thread_refuses_calls_beyond_its_queue_and_ends_the_others() {
 fn a_client_calls_over_memory_through_an_endpoint_of_the_user() {
     within(secs(30), || {
         let hub = MemHub::new();
-        let (send, receive) = std::sync::mpsc::channel();
+        let (send, receive) = channel();
         let stop = Arc::new(AtomicU64::new(0));
         let stopped = Arc::clone(&stop);
         let run = move || {

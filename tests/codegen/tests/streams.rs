@@ -13,6 +13,7 @@ use erpc_codegen_tests::streams::{
     Feed, FeedClient, FeedEntry, FeedEntryView, FeedKey, LocalFeedClient, LocalTicksClient, Tick,
     Ticks, TicksClient,
 };
+use futures_core::Stream;
 
 /// Returns keys as entries.
 #[derive(Service)]
@@ -129,6 +130,23 @@ fn a_message_of_a_stream_can_be_viewed_in_its_bytes() {
     let bytes = entry("a").encode_to_vec();
     assert_eq!(FeedEntry::view(&bytes), Ok(FeedEntryView { key: "a", value: &[7] }));
 }
+
+/// Tasks of several threads can use clones of a shared client, and move its calls and streams.
+const _: fn(FeedClient) = |feed| {
+    fn shared(_: &(impl Clone + Send + Sync + 'static)) {}
+    fn moves(_: impl Send + 'static) {}
+    fn future(_: impl Future + Send + 'static) {}
+    fn items(_: impl Stream<Item = Result<FeedEntry, CallError>> + Send + 'static) {}
+
+    shared(&feed);
+    future(feed.get(FeedKey::default()));
+    items(feed.watch(FeedKey::default()));
+    moves(feed.upload());
+    future(feed.upload().finish());
+    let (out, back) = feed.sync();
+    items(back);
+    future(async move { out.send(FeedEntry::default()).await });
+};
 
 fn on_tokio<R>(body: impl Future<Output = R>) -> R {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();

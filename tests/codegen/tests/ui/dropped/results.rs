@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use erpc::service::Method;
 use erpc::{
-    CallOptions, Channel, Endpoint, Metadata, Nexus, Outgoing, Request, Responder, Response,
-    RetryPolicy, Server, Session, Status, WorkerPool,
+    CallOptions, Channel, ClientThreads, Endpoint, Metadata, Nexus, Outgoing, Request, Responder,
+    Response, RetryPolicy, Server, Session, SharedChannel, SharedOutgoing, Status, WorkerPool,
 };
 
 const METHOD: Method<u32, u32> = Method::new("test.Math/Method");
@@ -38,6 +38,26 @@ fn calls(endpoint: &Endpoint, channel: &Channel) -> Result<(), Box<dyn Error>> {
     erpc::sleep(Duration::ZERO);
     erpc::timeout(Duration::ZERO, async {});
     endpoint.handle().submit(|_| ());
+    Ok(())
+}
+
+async fn shared(
+    channel: &SharedChannel,
+    out: SharedOutgoing<u32>,
+) -> Result<(), Box<dyn Error>> {
+    channel.call(&METHOD, &1);
+    channel.call(&METHOD, &1).with_metadata();
+    channel.server_streaming(&METHOD, &1);
+    channel.client_streaming(&METHOD);
+    channel.bidi_streaming(&METHOD);
+    out.send(1);
+    channel.ready();
+    channel.with(CallOptions::new());
+    SharedChannel::connect("server:1").await?;
+    SharedChannel::to(vec![]);
+    SharedChannel::to(vec![]).build()?;
+    ClientThreads::builder();
+    ClientThreads::builder().start()?;
     Ok(())
 }
 
