@@ -256,16 +256,21 @@ impl<T: Transport> Balancer<T> {
     /// Handles the end of a session of `backend`.
     pub(crate) fn lost(&self, backend: &Rc<Backend<T>>, cause: Cause) {
         if !backend.is_ready() {
-            self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
+            self.unready(backend);
         }
         self.streams.sweep();
         self.failed(backend, cause);
     }
 
-    /// Called when the server of `backend` has reported that it does not serve, or no longer
-    /// reports its health: it gets no calls.
-    pub(super) fn not_serving(&self, backend: &Rc<Backend<T>>) {
+    /// The server of `backend` gets no calls for now.
+    pub(super) fn unready(&self, backend: &Rc<Backend<T>>) {
         self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
+    }
+
+    /// Called when the server of `backend` has reported that it does not serve, or does not report
+    /// its health: it gets no calls.
+    pub(super) fn not_serving(&self, backend: &Rc<Backend<T>>) {
+        self.unready(backend);
         backend.failed(Cause::NotServing);
         self.fails(ConnectProblem::Session(backend.peer(), Cause::NotServing));
     }
