@@ -125,8 +125,8 @@
 //! | `erpc::server` | WARN | handshakes refused | `endpoint`, `reason`: a limit, or a client that does not fit; `count` |
 //! | `erpc::server` | INFO | calls refused | `endpoint`, `reason`: the server shuts down; `count` |
 //! | `erpc::server` | WARN | calls refused | `endpoint`, `reason`: a limit of memory; `count` |
-//! | `erpc::server` | WARN | call refused | `method`, `reason`, `limit` of calls that run as tasks |
-//! | `erpc::server` | WARN | worker queue full | `method`, `limit`, `hint`: the call was refused |
+//! | `erpc::server` | WARN | calls refused | `endpoint`, `method` of the last one, `reason`, `limit` of calls that run as tasks; `count` |
+//! | `erpc::server` | WARN | worker queue full | `endpoint`, `method` of the last call that was refused, `limit`, `count`, `hint` |
 //! | `erpc::handler` | ERROR | handler panicked | `method`, `panic`: its text; `hint` if tokio's runtime was missing. Stderr gets the first hint if nothing takes the log |
 //! | `erpc::handler` | WARN | event loop held | `endpoint`, `held_ms`, `method`: the last one that the loop had dispatched; `hint`. See [`EndpointConfig::slow_handler`] |
 //! | `erpc::handler` | ERROR | event loop stuck | `endpoint`, `thread`, `for_ms`; `hint`. From a server whose thread waits in [`ServerHandle::wait`], [`ServerBuilder::serve`] or a function like these |

@@ -122,6 +122,7 @@ fn a_full_worker_queue_is_reported() {
         let full = log.expect("worker queue full", about("method", "test.v1.Lab/Nap"));
         assert_kind(&full, "erpc::server", Level::WARN);
         assert_eq!(full.number("limit"), 1);
+        assert!((1..=refused.get() as u64).contains(&full.number("count")), "{full:?}");
     });
 }
 
@@ -157,9 +158,10 @@ fn a_call_beyond_the_limit_of_tasks_is_reported() {
         assert_eq!(endpoint.block_on(one), Ok(0));
         let refused = endpoint.block_on(other).expect_err("one call at a time");
         assert_eq!(refused.code(), Code::ResourceExhausted);
-        let refused = log.expect("call refused", about("method", WAIT));
+        let refused = log.expect("calls refused", about("method", WAIT));
         assert_kind(&refused, "erpc::server", Level::WARN);
         assert_eq!((refused.field("reason"), refused.number("limit")), ("task_limit calls run", 1));
+        assert_eq!(refused.number("count"), 1);
     });
 }
 

@@ -101,11 +101,14 @@ pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
                 let start = Instant::now();
                 for _ in 0..ROUNDS {
                     // Not a plain store, which would overwrite `OVER` of the other side.
-                    line.0
-                        .compare_exchange(number, number + 1, Ordering::AcqRel, Ordering::Relaxed)
-                        .ok()?;
+                    let sent = line.0.compare_exchange(
+                        number,
+                        number + 1,
+                        Ordering::AcqRel,
+                        Ordering::Relaxed,
+                    );
                     number += 2;
-                    if !await_number(number) {
+                    if sent.is_err() || !await_number(number) {
                         return best;
                     }
                 }

@@ -122,7 +122,8 @@ impl RetryPolicy {
     }
 }
 
-/// The policy that applies to calls without a policy of their own. The pauses double up to a
+/// The policy that applies to calls without a policy of their own, and to streams that begin on
+/// another server. The pauses double up to a
 /// second, so that calls without a deadline do not retry often.
 pub(crate) const UNEXECUTED: RetryPolicy =
     RetryPolicy::new(u32::MAX).also_unexecuted().budget(0.0, 100);
@@ -240,7 +241,7 @@ impl RetryBudget {
     /// Whether a call that failed with `error` may be made again. Takes the retry from the budget,
     /// unless a server that shuts down has refused the call: this server gets no further calls, so
     /// these retries overload no server in trouble.
-    pub(super) fn grants(&self, policy: &RetryPolicy, error: &CallError, now: Instant) -> bool {
+    pub(crate) fn grants(&self, policy: &RetryPolicy, error: &CallError, now: Instant) -> bool {
         if *error == CallError::NotExecuted(Cause::PeerDraining) && !mutant!(DrainCharged) {
             self.granted.set(self.granted.get() + 1);
             return true;

@@ -22,9 +22,10 @@ pub(crate) trait StreamCaller<T: Transport>: Flush<T> {
     /// A call has ended. `Ok(None)` if the response is not a stream message.
     fn replied(&self, ask: StreamOp, result: Result<Option<MsgBuf>, CallError>);
 
-    /// A call has ended without being executed, and another server may take it. `Err` returns the
-    /// request if the stream cannot begin elsewhere; then [`StreamCaller::replied`] follows.
-    fn keep(&self, ask: StreamOp, request: MsgBuf) -> Result<(), MsgBuf>;
+    /// A call has ended with `error` without being executed, and another server may take it. `Err`
+    /// returns the request if the stream cannot begin elsewhere; then [`StreamCaller::replied`]
+    /// follows.
+    fn keep(&self, ask: StreamOp, error: &CallError, request: MsgBuf) -> Result<(), MsgBuf>;
 }
 
 /// The stream calls in flight, by token.
@@ -122,7 +123,7 @@ impl<T: Transport> Calls<T> {
             Ok(Reply { extended: false, .. }) => Ok(None),
             Err(error) => {
                 let kept = match is_repeatable(&error) {
-                    true => stream.keep(ask, request),
+                    true => stream.keep(ask, &error, request),
                     false => Err(request),
                 };
                 match kept {

@@ -10,6 +10,7 @@ use super::parts::EndpointParts;
 use crate::event_loop::Rpc;
 use crate::log::{self, Refused};
 use crate::protocol::{DropReason, ProtocolStats, Retransmissions};
+use crate::serving::RefusedCalls;
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::{OVERFLOW_HINT, UdpTransport};
@@ -31,6 +32,9 @@ struct Seen {
     drained: u64,
     /// Calls that were refused because there was no memory.
     turned_down: u64,
+    /// Calls that were refused because too many run as tasks, or wait for a worker.
+    beyond_tasks: u64,
+    beyond_queue: u64,
     overflow: u64,
     resent: Retransmissions,
     sent: u64,
@@ -71,6 +75,7 @@ impl Watch {
             log::loop_held(now, &rpc.local_route(), Duration::from_nanos(held.nanos), method);
         }
         seen.refusals(now, rpc.protocol_stats(), &rpc.local_route());
+        seen.limits(now, endpoint.requests().refused(), &rpc.local_route());
         if now - seen.read >= INTERVAL {
             seen.losses(now, &mut rpc);
         }
@@ -97,6 +102,15 @@ impl Seen {
         });
         report(&mut self.turned_down, stats.turned_down, |new| {
             log::calls_refused_for_memory(now, endpoint, new)
+        });
+    }
+
+    fn limits(&mut self, now: Instant, [tasks, queue]: [RefusedCalls; 2], endpoint: &dyn Display) {
+        report(&mut self.beyond_tasks, tasks.total, |new| {
+            log::task_limit_reached(now, endpoint, tasks.method, tasks.limit, new)
+        });
+        report(&mut self.beyond_queue, queue.total, |new| {
+            log::worker_queue_full(now, endpoint, queue.method, queue.limit, new)
         });
     }
 

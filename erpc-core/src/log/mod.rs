@@ -3,7 +3,8 @@
 //!
 //! One function per event, so that targets, levels and fields are in one place. The functions are
 //! called by the layers that own threads and sockets, when something rare has happened, never per
-//! packet or call.
+//! packet or call. What peers can cause often, such as refused calls, is counted per endpoint and
+//! reported from there (`endpoint/watch.rs`), because all threads share the limit of an event.
 //!
 //! `now` is the time of the caller's clock, for the [limit](limit::Limit) of the event's kind.
 //! Functions whose event has a count return whether the event was emitted.
@@ -172,18 +173,31 @@ pub(crate) fn calls_refused_for_memory(now: Instant, endpoint: &dyn Display, cou
     event!("erpc::server", WARN, now, "calls refused", %endpoint, reason, count)
 }
 
-/// A call was refused because `limit` calls run as tasks.
+/// `count` calls were refused because `limit` calls run as tasks. `method` is that of the last one.
 #[cold]
-pub(crate) fn task_limit_reached(now: Instant, method: &str, limit: usize) {
+pub(crate) fn task_limit_reached(
+    now: Instant,
+    endpoint: &dyn Display,
+    method: &str,
+    limit: usize,
+    count: u64,
+) -> bool {
     let reason = "task_limit calls run";
-    event!("erpc::server", WARN, now, "call refused", method, reason, limit);
+    event!("erpc::server", WARN, now, "calls refused", %endpoint, method, reason, limit, count)
 }
 
-/// A call was refused because `limit` requests wait for a worker.
+/// `count` calls were refused because `limit` requests wait for a worker. `method` is that of the
+/// last one.
 #[cold]
-pub(crate) fn worker_queue_full(now: Instant, method: &str, limit: usize) {
+pub(crate) fn worker_queue_full(
+    now: Instant,
+    endpoint: &dyn Display,
+    method: &str,
+    limit: usize,
+    count: u64,
+) -> bool {
     let hint = "use more workers, or a longer worker_queue for bursts";
-    event!("erpc::server", WARN, now, "worker queue full", method, limit, hint);
+    event!("erpc::server", WARN, now, "worker queue full", %endpoint, method, limit, count, hint)
 }
 
 /// A handler, or an interceptor or codec of its call, has panicked.

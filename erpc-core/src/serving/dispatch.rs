@@ -13,7 +13,6 @@ use super::requests::Requests;
 use super::worker::{JobRefused, WorkerJob, WorkerQueue};
 use crate::buf::MsgBuf;
 use crate::event_loop::Context;
-use crate::log;
 use crate::protocol::{Body, ClientStats, Request, RequestHandle, ResponseBuffer};
 use crate::service::{
     Arrival, CallHost, Encoded, HandlerOutcome, MetadataRef, Mode, ReplySink, RouteEntry, Routes,
@@ -84,7 +83,7 @@ impl<T: Transport> Requests<T> {
                 self.stream_request(cx, method, request, peer)
             }
             (None, None) if is_here => self.dispatch(cx, entry, request),
-            (None, None) => self.to_worker(cx.now(), methods, entry, request),
+            (None, None) => self.to_worker(methods, entry, request),
         };
         if let Err(status) = passed {
             cx.respond_status(handle, &status);
@@ -124,7 +123,7 @@ impl<T: Transport> Requests<T> {
         request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
         let outliving = methods.runtime.as_ref().map_or(0, |runtime| runtime.outliving());
-        let opened = self.running.admits_task(cx.now(), entry.full_name(), outliving);
+        let opened = self.running.admits_task(entry.full_name(), outliving);
         let opened = opened.and_then(|()| self.opened(&request));
         let task = opened.and_then(|OpenedRequest { deadline, metadata, message }| {
             let arrival = Arrival {
@@ -145,7 +144,6 @@ impl<T: Transport> Requests<T> {
     /// Queues the request for a worker, in a buffer that the job owns.
     fn to_worker(
         &self,
-        now: Instant,
         methods: &Methods,
         entry: &Arc<RouteEntry>,
         request: Request<'_, T::Route>,
@@ -175,7 +173,7 @@ impl<T: Transport> Requests<T> {
             self.running.ended(handle);
             match refused {
                 JobRefused::Full => {
-                    log::worker_queue_full(now, entry.full_name(), workers.limit());
+                    self.running.beyond_queue(entry.full_name(), workers.limit());
                     Status::resource_exhausted("the server's worker queue is full")
                 }
                 JobRefused::Stopped => Status::unavailable("the server is shutting down"),

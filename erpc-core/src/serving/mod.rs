@@ -14,4 +14,5 @@ mod schedules;
 mod stream;
 pub(crate) mod worker;
 
+pub(crate) use running::RefusedCalls;
 pub use worker::{StepWorkers, TakenJob, WorkerPool};

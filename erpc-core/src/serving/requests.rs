@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::answer::answer;
 use super::methods::Methods;
-use super::running::RunningRequests;
+use super::running::{RefusedCalls, RunningRequests};
 use super::stream::ServerStreams;
 use crate::buf::Pool;
 use crate::event_loop::flush::FlushQueue;
@@ -135,6 +135,12 @@ impl<T: Transport> Requests<T> {
     /// Whether the endpoint serves methods.
     pub(crate) fn serves(&self) -> bool {
         self.methods.get().is_some()
+    }
+
+    /// The calls that were refused because too many run as tasks, and because too many wait for a
+    /// worker.
+    pub(crate) fn refused(&self) -> [RefusedCalls; 2] {
+        self.running.refused()
     }
 
     /// The full name of the method with this id, if the endpoint serves it.

@@ -6,7 +6,6 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::executor::tasks::TaskId;
-use crate::log;
 use crate::mutants::mutant;
 use crate::protocol::RequestHandle;
 use crate::status::Status;
@@ -24,6 +23,9 @@ pub(crate) struct RunningRequests {
     /// Number of calls that run as tasks, and the limit of this number.
     tasks: Cell<usize>,
     task_limit: Cell<usize>,
+    /// The calls that were refused because too many run as tasks, or wait for a worker.
+    beyond_tasks: Cell<RefusedCalls>,
+    beyond_queue: Cell<RefusedCalls>,
     spare: RefCell<Vec<Arc<AtomicBool>>>,
     late: Cell<u64>,
     /// Time of the turn in which tasks run. Answers use it instead of reading the clock.
@@ -40,12 +42,30 @@ struct Running {
     cancelled: Option<Arc<AtomicBool>>,
 }
 
+/// The calls that a limit has refused, for the log.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RefusedCalls {
+    pub(crate) total: u64,
+    /// The method of the last one, and the limit.
+    pub(crate) method: &'static str,
+    pub(crate) limit: usize,
+}
+
+impl RefusedCalls {
+    /// These calls, and one more.
+    fn and(self, method: &'static str, limit: usize) -> Self {
+        Self { total: self.total + 1, method, limit }
+    }
+}
+
 impl Default for RunningRequests {
     fn default() -> Self {
         Self {
             calls: RefCell::default(),
             tasks: Cell::default(),
             task_limit: Cell::new(DEFAULT_TASK_LIMIT),
+            beyond_tasks: Cell::default(),
+            beyond_queue: Cell::default(),
             spare: RefCell::default(),
             late: Cell::default(),
             turn: Cell::default(),
@@ -81,17 +101,23 @@ impl RunningRequests {
     ///
     /// # Errors
     /// The status for the caller, if the limit is reached.
-    pub(crate) fn admits_task(
-        &self,
-        now: Instant,
-        method: &str,
-        outliving: usize,
-    ) -> Result<(), Status> {
+    pub(crate) fn admits_task(&self, method: &'static str, outliving: usize) -> Result<(), Status> {
         if self.tasks.get() + outliving < self.task_limit.get() {
             return Ok(());
         }
-        log::task_limit_reached(now, method, self.task_limit.get());
+        self.beyond_tasks.set(self.beyond_tasks.get().and(method, self.task_limit.get()));
         Err(Status::resource_exhausted("the server already runs as many calls as its limit allows"))
+    }
+
+    /// Counts a call of `method` that was refused because `limit` requests wait for a worker.
+    pub(super) fn beyond_queue(&self, method: &'static str, limit: usize) {
+        self.beyond_queue.set(self.beyond_queue.get().and(method, limit));
+    }
+
+    /// The calls that were refused because too many run as tasks, and because too many wait for a
+    /// worker.
+    pub(super) fn refused(&self) -> [RefusedCalls; 2] {
+        [self.beyond_tasks.get(), self.beyond_queue.get()]
     }
 
     /// Records that `task` works on the call.

@@ -129,13 +129,7 @@ impl StreamClient {
     /// The request, if the stream cannot begin elsewhere: the server has answered a call of it, or
     /// the stream has ended.
     pub fn keep(&mut self, ask: StreamOp, request: MsgBuf) -> Result<(), MsgBuf> {
-        let is_first = match ask {
-            StreamOp::Open => true,
-            StreamOp::Push => !self.answered,
-            StreamOp::Pull | StreamOp::Close => false,
-        };
-        let runs = matches!(self.outcome, StreamOutcome::Running) && self.close == Close::Not;
-        if !is_first || !runs {
+        if !self.keeps(ask) {
             return Err(request);
         }
         match ask {
@@ -151,6 +145,17 @@ impl StreamClient {
             self.opened = false;
         }
         Ok(())
+    }
+
+    /// Whether [`StreamClient::keep`] keeps a call of this kind now.
+    #[must_use]
+    pub fn keeps(&self, ask: StreamOp) -> bool {
+        let is_first = match ask {
+            StreamOp::Open => true,
+            StreamOp::Push => !self.answered,
+            StreamOp::Pull | StreamOp::Close => false,
+        };
+        is_first && matches!(self.outcome, StreamOutcome::Running) && self.close == Close::Not
     }
 
     /// Whether the stream has left its session: no call is in flight, and the calls that were

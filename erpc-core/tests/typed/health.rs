@@ -1,16 +1,22 @@
 //! The health of services: reporters, and channels that avoid servers that do not serve.
 
-use std::sync::atomic::Ordering;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use erpc_core::calling::CallOptions;
 use erpc_core::client::{Channel, Session};
-use erpc_core::health::{CHECK, HealthCheckRequest, HealthReporter, ServingStatus, WATCH};
-use erpc_core::protocol::{CallError, Cause};
-use erpc_core::status::Code;
+use erpc_core::health::{
+    CHECK, HealthCheckRequest, HealthCheckResponse, HealthReporter, ServingStatus, WATCH,
+};
+use erpc_core::protocol::{CallError, Cause, EndpointConfig};
+use erpc_core::service::{Outgoing, Request, Routes};
+use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::MemTransport;
 
 use crate::support::number;
+use crate::test_bed::{SERVER, TestBed, poll};
 use crate::world::{WHO, World};
 
 const MS: Duration = Duration::from_millis(1);
@@ -195,4 +201,84 @@ fn no_service_serves_after_the_reporter_was_shut_down() {
     assert_eq!(health.status(SERVICE), ServingStatus::NotServing);
     assert_eq!(health.status(""), ServingStatus::NotServing);
     assert_eq!(health.status("test.Unknown"), ServingStatus::ServiceUnknown);
+}
+
+/// A server's reports, counted. If `reports`, each watch begins with the report that the server
+/// serves.
+struct Watched {
+    began: AtomicU64,
+    reports: bool,
+}
+
+impl Watched {
+    async fn watch(
+        &self,
+        _: Request<'_, HealthCheckRequest>,
+        out: Outgoing<HealthCheckResponse>,
+    ) -> Result<(), Status> {
+        self.began.fetch_add(1, Ordering::Relaxed);
+        if self.reports {
+            out.send(HealthCheckResponse { status: ServingStatus::Serving.into() }).await?;
+        }
+        std::future::pending().await
+    }
+}
+
+fn watched(reports: bool, client: EndpointConfig) -> (TestBed, Arc<Watched>) {
+    let service = Arc::new(Watched { began: AtomicU64::new(0), reports });
+    let mut routes = Routes::new();
+    routes.server_streaming(WATCH, &service, Watched::watch).unwrap();
+    (TestBed::with(routes, client, EndpointConfig::new()), service)
+}
+
+#[test]
+fn a_server_that_does_not_report_in_time_counts_as_not_serving() {
+    let (bed, service) = watched(false, EndpointConfig::new());
+    let channel = Channel::to(&bed.client(), vec![SERVER]).health_check(SERVICE).build();
+    let begun = bed.now();
+    let error = bed.wait(channel.ready()).unwrap_err();
+    assert!(error.to_string().contains("do not serve"), "{error}");
+    let took = bed.now() - begun;
+    assert!((2_000 * MS..2_200 * MS).contains(&took), "{took:?}");
+    assert_eq!(service.began.load(Ordering::Relaxed), 1, "the watch goes on");
+}
+
+#[test]
+fn a_further_session_to_a_server_asks_nothing_and_takes_it_no_calls() {
+    // The second session or the watch opens first, by chance.
+    let tested = (20..40).filter(|&millis| a_second_session_opens_after_the_watch(millis)).count();
+    assert!(tested > 0);
+}
+
+/// Returns false if the second session of the channel opens before the watch.
+fn a_second_session_opens_after_the_watch(millis: u32) -> bool {
+    // The client may have three sessions. Two of them are in use elsewhere at first.
+    let (bed, service) = watched(true, EndpointConfig::new().max_sessions(3));
+    let client = bed.client();
+    let mut others = vec![bed.session(), bed.session()];
+    let began = || service.began.load(Ordering::Relaxed);
+    let channel = Channel::to(&client, vec![SERVER]).health_check(SERVICE).sessions(2);
+    let channel = channel.backoff(20 * MS, 20 * MS).build();
+    let is_ready = || poll(pin!(channel.ready())).is_ready();
+    assert!(!is_ready());
+    bed.run_for(millis * MS);
+    let sessions = || channel.backends()[0].sessions;
+    assert_eq!(sessions(), 1);
+    others.pop();
+    bed.until("the place is taken", || began() == 1 || sessions() == 2);
+    if sessions() == 2 {
+        return false;
+    }
+    bed.until("the server reports", is_ready);
+    others.pop();
+    bed.until("the second session is open", || {
+        assert!(is_ready(), "the server still serves");
+        sessions() == 2
+    });
+    for _ in 0..1_000 {
+        assert!(is_ready(), "the server still serves");
+        bed.turn();
+    }
+    assert_eq!(began(), 1);
+    true
 }

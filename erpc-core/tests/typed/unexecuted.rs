@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use erpc_core::calling::{CallOptions, RetryPolicy};
-use erpc_core::client::{Call, Channel};
+use erpc_core::client::{Balance, Call, Channel};
 use erpc_core::protocol::{CallError, Cause, RejectReason};
 use erpc_core::service::{Metadata, Method};
 use erpc_core::transport::mem::MemTransport;
 
 use crate::support::{Number, number};
-use crate::world::{TELL, WHO, World};
+use crate::world::{STAY, SUM, TELL, WHO, World};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -219,4 +219,36 @@ fn a_full_queue_is_reported_at_once() {
     let refused = world.finish(channel.call(&WHO, &number(0)));
     assert_eq!(refused, Err(CallError::Rejected(RejectReason::QueueFull)));
     assert_eq!(channel.stats().retries, 0);
+}
+
+#[test]
+fn a_stream_that_leaves_its_server_pauses_and_takes_a_retry_from_the_budget() {
+    let world = World::new(1);
+    let channel = connected(&world);
+    let sum = || world.wait(channel.client_streaming(&SUM).finish()).map(|sum| sum.value);
+    assert_eq!(sum(), Ok(0));
+    // The server drops the idle session that the next stream takes.
+    world.client_away(15 * SECOND);
+    let begun = world.now();
+    assert_eq!(sum(), Ok(0));
+    assert!(world.now() - begun >= MS / 2, "{:?}", world.now() - begun);
+    assert_eq!(channel.stats().retries, 1);
+}
+
+#[test]
+fn a_stream_avoids_the_server_that_it_has_left() {
+    let world = World::asleep(2);
+    world.start_narrow(0);
+    world.start(1);
+    let balance = Balance::LeastOutstanding;
+    let channel = Channel::to(&world.client, world.routes()).balance(balance).build();
+    world.wait(channel.ready()).unwrap();
+    world.run_until(|| channel.backends().iter().all(|backend| backend.sessions == 1));
+    // Server 0 accepts no session for a stream. Once a stream runs at server 1, server 0 has the
+    // smaller load.
+    let mut streams = [(); 3].map(|()| channel.bidi_streaming(&STAY));
+    for (_, numbers) in &mut streams {
+        let first = world.wait(numbers.next()).map(|number| number.map(|number| number.value));
+        assert_eq!(first, Ok(Some(1)));
+    }
 }

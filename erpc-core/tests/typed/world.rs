@@ -164,7 +164,16 @@ impl World {
     }
 
     pub(crate) fn start(&self, index: usize) {
-        let endpoint = self.endpoint(index);
+        self.start_with(index, config(index as u64));
+    }
+
+    /// Starts a server that accepts one session.
+    pub(crate) fn start_narrow(&self, index: usize) {
+        self.start_with(index, config(index as u64).max_sessions(1));
+    }
+
+    fn start_with(&self, index: usize, config: EndpointConfig) {
+        let endpoint = self.endpoint(index, config);
         let mut routes = Routes::new();
         let behaviour = &self.behaviours[index];
         routes.unary(WHO, Mode::Dispatch, behaviour, Behaviour::who).unwrap();
@@ -184,12 +193,12 @@ impl World {
 
     /// Starts an endpoint that does not listen.
     pub(crate) fn start_deaf(&self, index: usize) {
-        self.servers.borrow_mut()[index] = Some(self.endpoint(index));
+        self.servers.borrow_mut()[index] = Some(self.endpoint(index, config(index as u64)));
     }
 
-    fn endpoint(&self, index: usize) -> Endpoint<MemTransport> {
+    fn endpoint(&self, index: usize, config: EndpointConfig) -> Endpoint<MemTransport> {
         let port = self.hub.port_at(Self::route(index), MemConfig::default()).unwrap();
-        let endpoint = Endpoint::new(port, config(index as u64)).unwrap();
+        let endpoint = Endpoint::new(port, config).unwrap();
         endpoint.run_once_at(self.now.get());
         endpoint
     }

@@ -214,8 +214,8 @@ impl Oracle {
     }
 
     /// The handler of a call has panicked.
-    pub(crate) fn panicked(&mut self, method: u32) {
-        if let Some(call) = self.calls.get_mut(method as usize) {
+    pub(crate) fn panicked(&mut self, id: u32) {
+        if let Some(call) = self.calls.get_mut(id as usize) {
             call.panicked = true;
         }
         self.handler_events.panics += 1;

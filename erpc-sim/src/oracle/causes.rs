@@ -11,6 +11,7 @@ impl Oracle {
         if cause != Cause::Disconnected {
             self.check_cause(session, cause, "ends");
         }
+        self.end_pings(session);
     }
 
     pub(super) fn check_call_cause(&mut self, id: u32, cause: Cause) {

@@ -297,6 +297,7 @@ impl Oracle {
         if of.opened_at.replace(self.now).is_some() {
             self.blame_session(session, "opens twice");
         }
+        self.begin_pings(session);
         self.tell(|| format!("{} is open", self.session_place(session)));
     }
 

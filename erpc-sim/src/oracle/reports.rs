@@ -7,7 +7,7 @@ use erpc_core::protocol::MAX_RTO;
 use erpc_core::time::Instant;
 use erpc_core::transport::NetworkError;
 
-use super::Oracle;
+use super::{Oracle, SessionRecord};
 use crate::plan::Plan;
 use crate::{Feature, SimRoute};
 
@@ -33,10 +33,15 @@ pub(super) struct Deaths {
     /// For each endpoint, when it last came to life, and whether it has lived before. `None` while
     /// it is dead.
     lives: BTreeMap<SimRoute, Option<(Instant, bool)>>,
-    /// For each session, its pings that were returned after the last packet of the server arrived
-    /// at the client. The key is the client, the server, and the session's id at the server.
-    returned: BTreeMap<(usize, SimRoute, u64), ReturnedPings>,
+    /// The sessions that are open at their clients.
+    open: BTreeSet<SessionKey>,
+    /// For each open session, its pings that were returned after the last packet of the server
+    /// arrived at the client.
+    returned: BTreeMap<SessionKey, ReturnedPings>,
 }
+
+/// The client, the server, and the session's id at the server.
+type SessionKey = (usize, SimRoute, u64);
 
 #[derive(Debug)]
 struct ReturnedPings {
@@ -49,6 +54,7 @@ impl Deaths {
         Self {
             is_reported: plan.features.has(Feature::Reports),
             lives: BTreeMap::new(),
+            open: BTreeSet::new(),
             returned: BTreeMap::new(),
         }
     }
@@ -75,6 +81,26 @@ impl Oracle {
 
     pub(crate) fn endpoint_dies(&mut self, index: usize) {
         self.deaths.lives.insert(self.routes[index], None);
+        self.deaths.open.retain(|(client, ..)| *client != index);
+    }
+
+    fn session_key(&self, session: u32) -> Option<SessionKey> {
+        let SessionRecord { of, address, .. } = self.sessions[session as usize];
+        Some((of, address.server, address.to_server?))
+    }
+
+    /// The session is open at its client from now on.
+    pub(super) fn begin_pings(&mut self, session: u32) {
+        self.deaths.open.extend(self.session_key(session));
+    }
+
+    /// The session has ended at its client. Packets of it may still be on their way: those that
+    /// waited in a stopped link, and replayed ones. Their reports say nothing about the client.
+    pub(super) fn end_pings(&mut self, session: u32) {
+        if let Some(key) = self.session_key(session) {
+            self.deaths.open.remove(&key);
+            self.deaths.returned.remove(&key);
+        }
     }
 
     /// Endpoint `index` gets a packet of `from`.
@@ -89,11 +115,14 @@ impl Oracle {
     /// Endpoint `index` gets a true report: a ping of its session with this id at `server` was
     /// returned.
     pub(crate) fn ping_is_returned(&mut self, index: usize, server: SimRoute, id: u64, nonce: u32) {
-        let now = self.now;
+        let (now, key) = (self.now, (index, server, id));
+        if !self.deaths.open.contains(&key) {
+            return;
+        }
         let returned = self
             .deaths
             .returned
-            .entry((index, server, id))
+            .entry(key)
             .or_insert_with(|| ReturnedPings { first_at: now, nonces: BTreeSet::new() });
         returned.nonces.insert(nonce);
         let count = returned.nonces.len();

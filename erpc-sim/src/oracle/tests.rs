@@ -137,8 +137,9 @@ impl Fixture {
     fn has_pings_returned(&mut self, count: u32) -> &mut Self {
         for nonce in 0..count {
             self.oracle.now = self.oracle.now.plus_nanos(100 * MS);
-            self.oracle.ping_is_returned(0, ADDRESS.server, 7, nonce);
-            self.oracle.ping_is_returned(0, ADDRESS.server, 7, nonce);
+            let id = ADDRESS.to_server.expect("the session has an id");
+            self.oracle.ping_is_returned(0, ADDRESS.server, id, nonce);
+            self.oracle.ping_is_returned(0, ADDRESS.server, id, nonce);
         }
         self
     }
@@ -794,6 +795,11 @@ const TRUE: &[(&[Feature], Steps)] = &[
         s.server_lives().opens().server_dies().has_pings_returned(16);
         s.oracle.hears(0, ADDRESS.server);
         s.has_pings_returned(16);
+    }),
+    // Packets of a session that has ended waited in a stopped link, or are replayed.
+    (REPORTED, |s| {
+        s.server_lives().opens().server_dies().has_pings_returned(1);
+        s.closes(UNREACHABLE).has_pings_returned(17);
     }),
     (&[Feature::ClockLeap], |s| {
         s.opens().after(1).closes(Cause::PeerDead);

@@ -128,7 +128,8 @@ impl<T: Transport> Backend<T> {
         }
         match health {
             Health::Serving => balancer.opened(self),
-            Health::Unknown | Health::NotServing => balancer.not_serving(self),
+            Health::Unknown => balancer.unready(self),
+            Health::NotServing => balancer.not_serving(self),
         }
     }
 
@@ -218,8 +219,12 @@ impl<T: Transport> SessionKeeper<T> {
                 drop((balancer, backend));
             } else {
                 let opened = self.endpoint.scheduler().now();
+                // If another session is open, the server has not restarted: its last report holds.
+                let is_first = !backend.is_open();
                 backend.open.borrow_mut().push(Rc::clone(&link));
-                backend.openings.count(executor);
+                if is_first {
+                    backend.openings.count(executor);
+                }
                 if let Some((at, attempts)) = lost.take() {
                     log::reconnected(opened, &self.peer, opened - at, attempts);
                     balancer.reconnected();

@@ -175,18 +175,41 @@ impl<T: Transport> Balancer<T> {
             drop(ready);
             return Err(self.no_session());
         }
-        let load = |index: usize| ready[index].load();
-        let turn = next_turn(&self.turn, count);
-        let first =
-            self.settings.balance.choose(count, turn, load, || self.endpoint.scheduler().random());
+        let first = self.choose(&ready);
         if avoid.is_none()
             && let Some(session) = ready[first].session()
         {
             return Ok(session);
         }
-        let session = next_best(&ready, first, avoid);
+        let session =
+            next_best(&ready, first, |backend| avoid.is_some_and(|link| backend.has(link)));
         drop(ready);
         session.ok_or_else(|| self.no_session())
+    }
+
+    /// A session to a server other than `peer`, if another one has an open session.
+    #[cold]
+    pub(in crate::client) fn pick_other(
+        &self,
+        peer: &T::Route,
+    ) -> Result<Rc<Link<T::Route>>, NoSession> {
+        let ready = self.ready.borrow();
+        let session = if ready.is_empty() {
+            None
+        } else {
+            next_best(&ready, self.choose(&ready), |backend| backend.peer() == *peer)
+        };
+        drop(ready);
+        session.ok_or_else(|| self.no_session())
+    }
+
+    /// The index of the next server that the balance chooses. `ready` is not empty.
+    #[inline]
+    fn choose(&self, ready: &[Rc<Backend<T>>]) -> usize {
+        let load = |index: usize| ready[index].load();
+        let turn = next_turn(&self.turn, ready.len());
+        let random = || self.endpoint.scheduler().random();
+        self.settings.balance.choose(ready.len(), turn, load, random)
     }
 
     /// Why no session can be picked now. The first call of this function also starts the resolver's
@@ -256,16 +279,21 @@ impl<T: Transport> Balancer<T> {
     /// Handles the end of a session of `backend`.
     pub(crate) fn lost(&self, backend: &Rc<Backend<T>>, cause: Cause) {
         if !backend.is_ready() {
-            self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
+            self.unready(backend);
         }
         self.streams.sweep();
         self.failed(backend, cause);
     }
 
-    /// Called when the server of `backend` has reported that it does not serve, or no longer
-    /// reports its health: it gets no calls.
-    pub(super) fn not_serving(&self, backend: &Rc<Backend<T>>) {
+    /// The server of `backend` gets no calls for now.
+    pub(super) fn unready(&self, backend: &Rc<Backend<T>>) {
         self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
+    }
+
+    /// Called when the server of `backend` has reported that it does not serve, or does not report
+    /// its health: it gets no calls.
+    pub(super) fn not_serving(&self, backend: &Rc<Backend<T>>) {
+        self.unready(backend);
         backend.failed(Cause::NotServing);
         self.fails(ConnectProblem::Session(backend.peer(), Cause::NotServing));
     }
@@ -414,15 +442,15 @@ impl<T: Transport> SessionSource<T::Route> for Balancer<T> {
 }
 
 /// A session of the first backend that has an open one, starting at index `first`. Prefers backends
-/// that do not have the session `avoid`.
+/// that `is_avoided` does not name.
 #[cold]
 fn next_best<T: Transport>(
     ready: &[Rc<Backend<T>>],
     first: usize,
-    avoid: Option<&Rc<Link<T::Route>>>,
+    is_avoided: impl Fn(&Backend<T>) -> bool,
 ) -> Option<Rc<Link<T::Route>>> {
     let all = ready[first..].iter().chain(&ready[..first]);
-    let others = all.clone().filter(|backend| !avoid.is_some_and(|link| backend.has(link)));
+    let others = all.clone().filter(|backend| !is_avoided(backend));
     others.chain(all.clone()).find_map(|backend| backend.session())
 }
 

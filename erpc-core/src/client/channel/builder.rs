@@ -88,8 +88,8 @@ impl<T: Transport> ChannelBuilder<T> {
     /// not asked.
     ///
     /// The channel watches `erpc.health.v1.Health` at each server, with a stream of its own. A
-    /// server gets no calls before its first report. A server without that service counts as
-    /// serving. If no server serves, calls fail with
+    /// server gets no calls before its first report, and counts as not serving if this report takes
+    /// longer than 2 s. A server without that service counts as serving. If no server serves, calls fail with
     /// [`CallError::NoServer`](crate::protocol::CallError::NoServer), whose cause is
     /// [`Cause::NotServing`](crate::protocol::Cause::NotServing), unless they
     /// [wait](CallOptions::wait_for_ready).

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use super::backend::{Backend, Health};
 use super::balancer::Balancer;
@@ -20,7 +21,13 @@ use crate::service::Incoming;
 use crate::status::Code;
 use crate::transport::Transport;
 
-/// Counts the sessions that a backend has opened. A new session may be to a restarted server.
+/// How long a server that has accepted a session may take for its first report. A server that takes
+/// longer counts as not serving until it reports: calls that wait for no server would hang
+/// otherwise.
+const FIRST_REPORT: Duration = Duration::from_secs(2);
+
+/// Counts how often a backend has opened a session while it had no other. Then the server may have
+/// restarted.
 #[derive(Default)]
 pub(super) struct Openings {
     count: Cell<u64>,
@@ -28,14 +35,14 @@ pub(super) struct Openings {
 }
 
 impl Openings {
-    /// Counts a session that has opened.
+    /// Counts an opening.
     pub(super) fn count(&self, executor: &Executor) {
         self.count.set(self.count.get() + 1);
         let waiters = self.waiters.take();
         waiters.wake(executor);
     }
 
-    /// Waits until more than `seen` sessions have opened. Returns their number.
+    /// Waits until there were more than `seen` openings. Returns their number.
     async fn after(&self, seen: u64, executor: &Executor) -> u64 {
         poll_fn(|cx| {
             if self.count.get() > seen {
@@ -48,7 +55,7 @@ impl Openings {
     }
 }
 
-/// Watches whether a server serves. Begins anew when a session to the server has opened.
+/// Watches whether a server serves. Begins anew when the server may have restarted.
 pub(super) struct HealthWatch<T: Transport> {
     pub(super) endpoint: Rc<EndpointParts<T>>,
     pub(super) balancer: Weak<Balancer<T>>,
@@ -114,8 +121,18 @@ impl<T: Transport> HealthWatch<T> {
         reports: &mut Incoming<HealthCheckResponse>,
         failures: &mut u32,
     ) -> Watched {
+        let scheduler = self.endpoint.scheduler();
+        let limit = Sleep::new(scheduler, scheduler.now() + FIRST_REPORT);
+        let mut first = limit.limit(reports.next()).await.ok();
+        if first.is_none() {
+            self.set(Health::NotServing);
+        }
         loop {
-            match reports.next().await {
+            let next = match first.take() {
+                Some(next) => next,
+                None => reports.next().await,
+            };
+            match next {
                 Ok(Some(report)) => {
                     *failures = 0;
                     self.set(match report.status() {

@@ -47,8 +47,20 @@ pub(super) trait StreamHome<T: Transport> {
     /// Whether the stream may leave its server for another one.
     fn can_move(&self) -> bool;
 
+    /// Whether the channel's retry budget allows the stream to leave its server, which has not
+    /// executed it because of `error`. Takes the move from the budget.
+    fn grants_move(&self, error: &CallError) -> bool;
+
     /// Starts to look for a server for `stream`. Returns false if no search is possible any more.
-    fn search(&self, stream: &Rc<ClientStream<T>>) -> bool;
+    fn search(&self, stream: &Rc<ClientStream<T>>, left: Option<LeftServer<T::Route>>) -> bool;
+}
+
+/// The server that a stream has left.
+#[derive(Clone, Copy)]
+pub(super) struct LeftServer<R> {
+    pub(super) peer: R,
+    /// How many servers the stream has left, at least one.
+    pub(super) moves: u32,
 }
 
 /// Most times that a stream moves to another server, because its server has refused the stream or
@@ -183,9 +195,9 @@ impl<T: Transport> ClientStream<T> {
     }
 
     /// Looks for a server for a stream that has no session.
-    pub(super) fn search(&self) {
+    pub(super) fn search(&self, left: Option<LeftServer<T::Route>>) {
         let Some(stream) = self.me.upgrade() else { return };
-        if !self.home.get().is_some_and(|home| home.search(&stream)) {
+        if !self.home.get().is_some_and(|home| home.search(&stream, left)) {
             self.end_unbound(CallError::NotExecuted(Cause::Shutdown));
         }
     }
@@ -260,7 +272,7 @@ impl<T: Transport> ClientStream<T> {
     /// server, or fails it.
     fn unsent(&self, ask: StreamOp, error: CallError, request: MsgBuf) {
         let kept = match is_repeatable(&error) {
-            true => self.keep(ask, request),
+            true => self.keep(ask, &error, request),
             false => Err(request),
         };
         if let Err(request) = kept {
@@ -327,11 +339,12 @@ impl<T: Transport> ClientStream<T> {
         }
         woken.wake(self.endpoint.scheduler().executor());
         if let Some(lease) = over {
+            let left = LeftServer { peer: lease.link().peer, moves: self.moves.get().max(1) };
             // If the stream has left its server, the session is closed: the server may be gone.
             lease.give_back(spoilt || leaves);
-        }
-        if leaves {
-            self.search();
+            if leaves {
+                self.search(Some(left));
+            }
         }
     }
 
@@ -410,15 +423,20 @@ impl<T: Transport> Flush<T> for ClientStream<T> {
 }
 
 impl<T: Transport> StreamCaller<T> for ClientStream<T> {
-    fn keep(&self, ask: StreamOp, request: MsgBuf) -> Result<(), MsgBuf> {
-        let can_move =
-            self.home.get().is_some_and(|home| home.can_move()) && !self.endpoint.is_closed();
+    fn keep(&self, ask: StreamOp, error: &CallError, request: MsgBuf) -> Result<(), MsgBuf> {
+        let Some(home) = self.home.get() else { return Err(request) };
+        let can_move = home.can_move() && !self.endpoint.is_closed();
         if !can_move || self.moves.get() >= MOST_MOVES {
             return Err(request);
         }
-        let kept = self.state.borrow_mut().machine.keep(ask, request);
-        self.moves.set(self.moves.get() + u32::from(kept.is_ok() && ask == StreamOp::Open));
-        kept
+        let mut state = self.state.borrow_mut();
+        if ask == StreamOp::Open && state.machine.keeps(ask) {
+            if !home.grants_move(error) {
+                return Err(request);
+            }
+            self.moves.set(self.moves.get() + 1);
+        }
+        state.machine.keep(ask, request)
     }
 
     fn replied(&self, ask: StreamOp, result: Result<Option<MsgBuf>, CallError>) {

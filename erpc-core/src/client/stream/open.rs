@@ -136,7 +136,7 @@ impl<T: Transport> Channel<T> {
         }
         let stream = start.stream(endpoint, None);
         stream.set_home(home(balancer, start));
-        stream.search();
+        stream.search(None);
         stream
     }
 }

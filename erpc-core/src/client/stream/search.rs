@@ -3,8 +3,9 @@
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use super::caller::{ClientStream, StreamHome};
+use super::caller::{ClientStream, LeftServer, StreamHome};
 use crate::calling::plan::NoSession;
+use crate::calling::retry::UNEXECUTED;
 use crate::client::channel::balancer::Balancer;
 use crate::executor::sleep::Sleep;
 use crate::protocol::{CallError, Cause};
@@ -29,15 +30,24 @@ impl<T: Transport> StreamHome<T> for SearchHome<T> {
         !self.is_final && self.balancer.strong_count() > 0
     }
 
-    fn search(&self, stream: &Rc<ClientStream<T>>) -> bool {
+    fn grants_move(&self, error: &CallError) -> bool {
+        self.balancer.upgrade().is_some_and(|balancer| {
+            let now = balancer.endpoint().scheduler().now();
+            balancer.budgets().unexecuted.grants(&UNEXECUTED, error, now)
+        })
+    }
+
+    fn search(&self, stream: &Rc<ClientStream<T>>, left: Option<LeftServer<T::Route>>) -> bool {
         let Some(balancer) = self.balancer.upgrade() else { return false };
         let endpoint = Rc::clone(balancer.endpoint());
         if endpoint.is_closed() {
             // A search task would never run.
             return false;
         }
-        let search = ServerSearch { stream: Rc::downgrade(stream), balancer, waits: self.waits };
-        endpoint.scheduler().spawn_internal(search.run(stream.deadline()));
+        let deadline = stream.deadline();
+        let stream = Rc::downgrade(stream);
+        let search = ServerSearch { stream, balancer, waits: self.waits, left };
+        endpoint.scheduler().spawn_internal(search.run(deadline));
         true
     }
 }
@@ -49,6 +59,9 @@ struct ServerSearch<T: Transport> {
     stream: Weak<ClientStream<T>>,
     balancer: Rc<Balancer<T>>,
     waits: bool,
+    /// The server that the stream has left. The search begins after a pause, as calls make another
+    /// attempt after a pause, and avoids this server.
+    left: Option<LeftServer<T::Route>>,
 }
 
 impl<T: Transport> ServerSearch<T> {
@@ -70,8 +83,16 @@ impl<T: Transport> ServerSearch<T> {
 
     async fn find(&self) -> Result<T::Route, CallError> {
         let scheduler = self.balancer.endpoint().scheduler();
+        if let Some(LeftServer { moves, .. }) = self.left {
+            let pause = UNEXECUTED.pause(moves, scheduler.random());
+            Sleep::new(scheduler, scheduler.now() + pause).await;
+        }
         while self.stream.strong_count() > 0 {
-            let no_session = match self.balancer.pick(None) {
+            let picked = match &self.left {
+                Some(LeftServer { peer, .. }) => self.balancer.pick_other(peer),
+                None => self.balancer.pick(None),
+            };
+            let no_session = match picked {
                 Ok(link) => return Ok(link.peer),
                 Err(no_session) => no_session,
             };

@@ -8,19 +8,22 @@ use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
-use crate::wire::control::Control;
-use crate::wire::{Header, ReplyInfo};
+use crate::wire::control::{CLOSE, Control};
+use crate::wire::{Header, Kind, ReplyInfo};
 
 /// A session without calls that has sent `Close`. Its quarantined slots keep their reservations
 /// until the session ends.
 pub(super) struct Closing<R> {
     pub(super) session: Box<OpenSession<R>>,
     repeat: Repeat,
+    /// The nonce of the last `Close` that was sent before a report that a `Close` was not
+    /// delivered; `None` if there was no such report.
+    reported: Option<u32>,
 }
 
 impl<R: Route> Closing<R> {
     pub(super) fn new(session: Box<OpenSession<R>>, now: Instant) -> Self {
-        Self { session, repeat: Repeat::new(now) }
+        Self { session, repeat: Repeat::new(now), reported: None }
     }
 
     /// Sends `Close`, and arms the timer for its next copy.
@@ -39,6 +42,35 @@ impl<R: Route> Closing<R> {
         }
         self.send(turn);
         Followup::None
+    }
+
+    /// The packet that begins with this header was not delivered, says a report. `None` if the
+    /// report shows nothing: it is about no `Close` of this session.
+    ///
+    /// One report may be forged, or true for a moment only. So the client sends `Close` again
+    /// immediately, and ends the session if that copy is not delivered either.
+    pub(super) fn on_undelivered<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        header: &Header,
+    ) -> Option<Followup> {
+        let (nonce, last) = (header.request.to_u32(), self.repeat.nonce());
+        if header.kind != Kind::Control || header.packet.get() != CLOSE || nonce > last {
+            return None;
+        }
+        match self.reported {
+            // After many copies the nonce does not count any further.
+            Some(first) if nonce > first || self.repeat.is_counted_out() => {
+                return Some(Followup::End(Cause::Disconnected));
+            }
+            Some(_) => {}
+            None => {
+                self.reported = Some(last);
+                self.repeat.hurry();
+                self.send(turn);
+            }
+        }
+        Some(Followup::None)
     }
 
     /// A control message came from the server.

@@ -136,6 +136,10 @@ impl<R: Route> Connecting<R> {
             (Step::Routing { .. } | Step::Opening { .. }, _) => {}
         }
         self.repeat.arm(turn, &mut self.common);
+        // The copy has moved the timer, and the handshake may fail before the next copy is due.
+        if let Some(ends_at) = self.reported.and_then(|reported| reported.ends_at) {
+            self.common.timer.arm_again(&mut turn.endpoint.timers, ends_at, turn.now);
+        }
     }
 
     /// The session's timer has fired: repeats the message, or ends the session.
@@ -146,7 +150,7 @@ impl<R: Route> Connecting<R> {
     ) -> Followup {
         if let Some(Reported { at, error, ends_at: Some(ends_at), .. }) = self.reported {
             if turn.endpoint.read_until >= ends_at {
-                return Followup::Unreachable(error, at);
+                return Followup::Unanswered(error, at);
             }
             self.common.timer.arm_again(&mut turn.endpoint.timers, ends_at, turn.now);
         }
@@ -188,7 +192,7 @@ impl<R: Route> Connecting<R> {
             return None;
         }
         if mutant!(ReportBelieved) {
-            return Some(Followup::Unreachable(error, turn.now));
+            return Some(Followup::Unanswered(error, turn.now));
         }
         match &mut self.reported {
             // After many copies the nonce does not count any further. Then each report counts as

@@ -18,9 +18,22 @@ pub(super) enum Followup {
     Refuse,
     /// The session has ended.
     End(Cause),
-    /// No packet reaches the server's address, for this reason, and nothing has come from there
-    /// since this time.
-    Unreachable(NetworkError, Instant),
+    /// The handshake has failed: no packet reaches the server's address, for this reason, and the
+    /// handshake has had no answer since this time.
+    Unanswered(NetworkError, Instant),
+    /// The session's inquiry has found that its server is gone. All sessions to the server's
+    /// address end, unless one of them shows that the server is there.
+    Unreachable(Finding),
+}
+
+/// What an inquiry has found.
+#[derive(Clone, Copy)]
+pub(super) struct Finding {
+    pub(super) error: NetworkError,
+    /// When the inquiry began. The session has not heard its server since.
+    pub(super) since: Instant,
+    /// A packet from the server's address after this time, on any session, refutes the finding.
+    pub(super) quiet_since: Instant,
 }
 
 /// What client and server have agreed upon for a session.

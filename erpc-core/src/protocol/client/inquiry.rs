@@ -17,11 +17,20 @@
 //!   server's host refuses: the end
 //! ```
 //!
-//! So even an attacker who sees the pings, and forges reports of them, ends no session: the server
-//! answers them. The case of 4 unanswered pings is there because hosts limit their ICMP messages
-//! per second, so a host may report none of the pings to a dead server. Errors that may pass are
-//! all except [`NetworkError::NothingListens`]: routes change, and links come back.
+//! At the end of an inquiry, all sessions to the server's address end, because their packets meet
+//! the same error. If a packet has come from there since the inquiry began, on any of these
+//! sessions, the server is alive: then the client pings again, and decides anew, up to 8 pings. A
+//! packet that was sent by a server that has died since is read soon after the report, so it delays
+//! the end by one pause.
+//!
+//! So an attacker who forges reports, even one who sees the pings, ends no session of a server that
+//! answers in time: within 12 ms, or the timeout of a call if that is longer, if the reports quote
+//! the pings, and within four times that time otherwise. The case of 4 unanswered pings is there
+//! because hosts limit their ICMP messages per second, so a host may report none of the pings to a
+//! dead server. Errors that may pass are all except [`NetworkError::NothingListens`]: routes
+//! change, and links come back.
 
+use super::followup::Finding;
 use crate::time::Instant;
 use crate::transport::NetworkError;
 
@@ -51,6 +60,9 @@ pub(super) const RECENT: u64 = 5_000_000_000;
 pub(super) struct Inquiry {
     error: NetworkError,
     since: Instant,
+    /// Until this time, packets of the server on other sessions are known, and are no reason to
+    /// doubt that the server is gone.
+    quiet_since: Instant,
     /// Nonce of the inquiry's first ping.
     first_ping: u32,
     pings: u8,
@@ -74,11 +86,19 @@ impl Inquiry {
     /// `timeout` is the timeout of the session's calls, in ns.
     pub(super) fn new(now: Instant, first_ping: u32, error: NetworkError, timeout: u64) -> Self {
         let next_at = now.plus_nanos(timeout.max(PAUSE));
-        Self { error, since: now, first_ping, pings: 1, is_confirmed: false, next_at }
+        Self {
+            error,
+            since: now,
+            quiet_since: now,
+            first_ping,
+            pings: 1,
+            is_confirmed: false,
+            next_at,
+        }
     }
 
-    pub(super) fn error(&self) -> NetworkError {
-        self.error
+    pub(super) fn finding(&self) -> Finding {
+        Finding { error: self.error, since: self.since, quiet_since: self.quiet_since }
     }
 
     /// When the inquiry began. A packet of the server that arrived later ends it.
@@ -109,9 +129,24 @@ impl Inquiry {
         if self.pings >= if is_refusal { REFUSED_PINGS } else { MOST_PINGS } {
             return if is_refusal { Step::End } else { Step::GiveUp };
         }
+        self.ping_again(now, timeout);
+        Step::Ping
+    }
+
+    /// The finding was refuted: a packet of the server came on another session. Returns whether the
+    /// inquiry goes on, with one more ping.
+    pub(super) fn doubt(&mut self, now: Instant, timeout: u64) -> bool {
+        self.quiet_since = now;
+        let goes_on = self.pings < MOST_PINGS;
+        if goes_on {
+            self.ping_again(now, timeout);
+        }
+        goes_on
+    }
+
+    fn ping_again(&mut self, now: Instant, timeout: u64) {
         self.pings += 1;
         self.next_at = now.plus_nanos(timeout.max(PAUSE));
-        Step::Ping
     }
 }
 

@@ -53,6 +53,11 @@ impl<R: Route> ClientSession<R> {
         }
     }
 
+    /// Whether the session is open, not closing, and its server is at `route`.
+    pub(super) fn is_open_to(&self, route: &R) -> bool {
+        matches!(self, Self::Open(session) if session.route() == route)
+    }
+
     pub(super) fn is_drained(&self) -> bool {
         match self {
             Self::Connecting(connecting) => connecting.common.queue.is_empty(),

@@ -7,7 +7,7 @@ use super::call::Finished;
 use super::closing::Closing;
 use super::common::{Common, fail_unsent};
 use super::connecting::Connecting;
-use super::followup::{Followup, Terms};
+use super::followup::{Finding, Followup, Terms};
 use super::lines::{LineId, Lines, Sums};
 use super::phases::ClientSession;
 use super::session::OpenSession;
@@ -212,7 +212,8 @@ impl<R: Route> ClientTable<R> {
             Followup::Route => self.routing.push(self.sessions[index].common().id),
             Followup::Open(terms) => self.open(turn, index, &terms),
             Followup::End(cause) => self.remove(turn, index, cause),
-            Followup::Unreachable(error, since) => self.end_silent(turn, index, error, since),
+            Followup::Unanswered(error, since) => self.end_unanswered(turn, index, error, since),
+            Followup::Unreachable(finding) => self.end_unreachable(turn, index, finding),
             Followup::Refuse => {
                 self.remove(turn, index, Cause::Connect(ConnectError::Parameters));
                 return Err(DropReason::Handshake);
@@ -357,8 +358,8 @@ impl<R: Route> ClientTable<R> {
             ClientSession::Open(session) if client.is_none() => {
                 session.on_undelivered(turn, &header, report.error)
             }
-            ClientSession::Closing(_) if client.is_none() => {
-                Some(Followup::End(Cause::Disconnected))
+            ClientSession::Closing(closing) if client.is_none() => {
+                closing.on_undelivered(turn, &header)
             }
             _ => None,
         };
@@ -368,12 +369,12 @@ impl<R: Route> ClientTable<R> {
         true
     }
 
-    /// No packet of session `index` reaches its server. Ends all sessions to the same address and
-    /// port from which nothing has come since `since`: their packets meet the same error, but hosts
-    /// send only a few ICMP messages per second, so not every session gets a report. Takes time in
-    /// proportion to the number of sessions.
+    /// The handshake of session `index` has failed. Ends all handshakes that have begun with the
+    /// same address and have had no answer since `since`. An open session to this address is not
+    /// ended without an inquiry of its own: its server knows it, and may be slow to answer
+    /// strangers. Takes time in proportion to the number of sessions.
     #[cold]
-    fn end_silent<X: TxQueue<Route = R>>(
+    fn end_unanswered<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         index: SessionIndex,
@@ -381,24 +382,73 @@ impl<R: Route> ClientTable<R> {
         since: Instant,
     ) {
         let route = self.sessions[index].common().route;
-        let is_silent = |session: &ClientSession<R>| match session {
-            ClientSession::Connecting(connecting) => connecting.is_unanswered_since(&route, since),
-            ClientSession::Open(session) => {
-                *session.route() == route && !session.is_heard_since(since)
+        let cause = Cause::Connect(ConnectError::Unreachable(error));
+        self.remove(turn, index, cause);
+        self.end_handshakes(turn, &route, cause, since);
+        if self.is_heard(&route, since, None) {
+            return;
+        }
+        // One session is enough: what it finds is true of all of them.
+        let asking = self.sessions.iter().find(|(_, session)| session.is_open_to(&route));
+        let Some(asking) = asking.map(|(at, _)| at) else { return };
+        if let Some(session) = self.sessions[asking].open_mut() {
+            session.on_failed_handshake(turn, error);
+        }
+    }
+
+    /// No packet of session `index` reaches its server, its inquiry has found. Ends all sessions to
+    /// the same address and port: their packets meet the same error, but hosts send only a few ICMP
+    /// messages per second, so not every session gets a report. If one of these sessions has heard
+    /// the server, none ends, and the inquiry goes on. Takes time in proportion to the number of
+    /// sessions.
+    #[cold]
+    fn end_unreachable<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+        Finding { error, since, quiet_since }: Finding,
+    ) {
+        let route = self.sessions[index].common().route;
+        if self.is_heard(&route, quiet_since, Some(index)) && !mutant!(InquiryAnswerIgnored) {
+            if let Some(session) = self.sessions[index].open_mut() {
+                session.doubt_inquiry(turn);
             }
-            // A closing session has no calls. Its `Close` will not be answered, and its timer ends
-            // it.
-            ClientSession::Closing(_) => false,
+            return;
+        }
+        // A closing session has no calls. Its `Close` will not be answered, and its timer ends it.
+        let open = self.sessions.iter().filter(|(_, session)| session.is_open_to(&route));
+        let open: Vec<_> = open.map(|(at, _)| at).collect();
+        for at in open {
+            self.remove(turn, at, Cause::Unreachable(error));
+        }
+        let cause = Cause::Connect(ConnectError::Unreachable(error));
+        self.end_handshakes(turn, &route, cause, since);
+    }
+
+    /// Whether an open session to `route`, other than `asking`, has heard its server after `since`.
+    fn is_heard(&self, route: &R, since: Instant, asking: Option<SessionIndex>) -> bool {
+        self.sessions.iter().any(|(at, session)| {
+            let is_other = session.is_open_to(route) && asking != Some(at);
+            is_other && session.opened().is_some_and(|session| session.is_heard_since(since))
+        })
+    }
+
+    /// Ends all handshakes that began with `route` at `since` or before, and that have had no
+    /// answer.
+    fn end_handshakes<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        route: &R,
+        cause: Cause,
+        since: Instant,
+    ) {
+        let is_unanswered = |session: &ClientSession<R>| match session {
+            ClientSession::Connecting(connecting) => connecting.is_unanswered_since(route, since),
+            ClientSession::Open(_) | ClientSession::Closing(_) => false,
         };
-        let silent = self.sessions.iter();
-        let silent = silent.filter(|(at, session)| *at == index || is_silent(session));
-        let silent: Vec<_> = silent.map(|(at, session)| (at, session.opened().is_some())).collect();
-        for (at, was_open) in silent {
-            let cause = if was_open {
-                Cause::Unreachable(error)
-            } else {
-                Cause::Connect(ConnectError::Unreachable(error))
-            };
+        let unanswered = self.sessions.iter().filter(|(_, session)| is_unanswered(session));
+        let unanswered: Vec<_> = unanswered.map(|(at, _)| at).collect();
+        for at in unanswered {
             self.remove(turn, at, cause);
         }
     }

@@ -2,8 +2,15 @@
 
 use crate::time::Instant;
 
-/// First pause between two copies of `GoAway`, in ns. All later pauses are twice as long.
+/// First pause between two copies of `GoAway`, in ns.
 const FIRST_PAUSE: u64 = 25_000_000;
+
+/// Pause before a further copy, in ns, if the client was not heard since the last copy.
+const SHORT_PAUSE: u64 = 2 * FIRST_PAUSE;
+
+/// The pause doubles with each copy after which the client was heard, up to this time, in ns. Such
+/// a client probably knows, and keeps its session open.
+const LONG_PAUSE: u64 = 1_000_000_000;
 
 /// Number of copies of `GoAway` without a sign of life from the client after which the server ends
 /// an idle session. The client is gone, or does not run its loop.
@@ -20,6 +27,11 @@ pub(super) struct Farewell {
     sent: Instant,
     /// When the next copy is due.
     due: Instant,
+    /// The last pause, in ns, without the session's extra part.
+    pause: u64,
+    /// The session's random extra part of each pause, in 1,024ths: below a quarter. Without it, the
+    /// copies of all sessions, and their answers, would come at the same moments.
+    spread: u64,
     /// Copies in a row without a sign of life from the client.
     copies: u8,
 }
@@ -35,9 +47,16 @@ pub(super) enum Parting {
 }
 
 impl Farewell {
-    /// The first copy is sent at `now`.
-    pub(super) fn new(now: Instant) -> Self {
-        Self { sent: now, due: now.plus_nanos(FIRST_PAUSE), copies: 1 }
+    /// The first copy is sent at `now`. `generation` is the session's.
+    pub(super) fn new(now: Instant, generation: u32) -> Self {
+        let spread = u64::from(generation & 0xFF);
+        let mut farewell = Self { sent: now, due: now, pause: FIRST_PAUSE, spread, copies: 1 };
+        farewell.wait(now);
+        farewell
+    }
+
+    fn wait(&mut self, now: Instant) {
+        self.due = now.plus_nanos(self.pause + self.pause / 1_024 * self.spread);
     }
 
     /// Distinguishes the copies.
@@ -56,11 +75,15 @@ impl Farewell {
         if now < self.due {
             return Parting::Nothing;
         }
-        self.due = now.plus_nanos(2 * FIRST_PAUSE);
+        let is_told = heard >= self.sent;
+        if is_idle {
+            self.pause = if is_told { (2 * self.pause).min(LONG_PAUSE) } else { SHORT_PAUSE };
+        }
+        self.wait(now);
         if !is_idle {
             return Parting::Nothing;
         }
-        if heard >= self.sent {
+        if is_told {
             self.copies = 0;
         } else if self.copies >= MOST_COPIES {
             return Parting::End;
@@ -80,31 +103,41 @@ mod tests {
 
     #[test]
     fn an_idle_session_of_a_silent_client_ends_after_ten_copies() {
-        let mut farewell = Farewell::new(START);
-        let mut copies = 1;
-        let end = loop {
-            let now = farewell.due();
-            match farewell.on_timer(now, HEARD, true) {
-                Parting::Tell => copies += 1,
-                Parting::End => break now,
-                Parting::Nothing => panic!("a copy is due"),
-            }
-        };
-        assert_eq!((copies, end.nanos_since(START)), (10, 475_000_000));
-    }
-
-    #[test]
-    fn a_client_that_is_heard_is_told_again_and_again() {
-        let mut farewell = Farewell::new(START);
-        for _ in 0..100 {
-            let now = farewell.due();
-            assert_eq!(farewell.on_timer(now, now, true), Parting::Tell);
+        for (generation, least) in [(0, 475_000_000), (0xFFFF_FFFF, 593_000_000)] {
+            let mut farewell = Farewell::new(START, generation);
+            let mut copies = 1;
+            let end = loop {
+                let now = farewell.due();
+                match farewell.on_timer(now, HEARD, true) {
+                    Parting::Tell => copies += 1,
+                    Parting::End => break now,
+                    Parting::Nothing => panic!("a copy is due"),
+                }
+            };
+            let took = end.nanos_since(START);
+            assert!(copies == 10 && (least..least + 1_000_000).contains(&took), "{copies} {took}");
         }
     }
 
     #[test]
+    fn a_client_that_is_heard_is_told_again_and_again_at_most_once_per_second() {
+        let mut farewell = Farewell::new(START, 0);
+        let mut now = START;
+        for copy in 0..100 {
+            let pause = farewell.due().nanos_since(now);
+            assert_eq!(pause, (FIRST_PAUSE << copy.min(10)).min(LONG_PAUSE));
+            now = farewell.due();
+            assert_eq!(farewell.on_timer(now, now, true), Parting::Tell);
+        }
+        // A client that falls silent is told more often again.
+        now = farewell.due();
+        assert_eq!(farewell.on_timer(now, HEARD, true), Parting::Tell);
+        assert_eq!(farewell.due().nanos_since(now), SHORT_PAUSE);
+    }
+
+    #[test]
     fn a_busy_session_is_not_told_again() {
-        let mut farewell = Farewell::new(START);
+        let mut farewell = Farewell::new(START, 0);
         for _ in 0..100 {
             let now = farewell.due();
             assert_eq!(farewell.on_timer(now, HEARD, false), Parting::Nothing);
@@ -115,7 +148,7 @@ mod tests {
 
     #[test]
     fn nothing_is_sent_before_the_pause_is_over() {
-        let mut farewell = Farewell::new(START);
+        let mut farewell = Farewell::new(START, 0);
         assert_eq!(farewell.on_timer(START.plus_nanos(1), HEARD, true), Parting::Nothing);
     }
 }

@@ -108,6 +108,32 @@ fn a_pong_from_before_the_absence_does_not_vouch_for_the_session() {
 }
 
 #[test]
+fn a_pong_from_before_a_second_absence_does_not_vouch_for_the_session() {
+    for is_read_first in [true, false] {
+        let (mut pair, session) = back_after(Duration::from_secs(8));
+        pair.call(session, 2, b"after");
+        let ping = pair.take_to_server();
+        assert!(ping.len() == 1 && is_ping(&ping[0]));
+        pair.burst_at_server(CLIENT, &ping);
+        let pong = pair.take_to_client().pop().expect("the server knows the session");
+        away(&mut pair, Duration::from_secs(15));
+        assert_eq!(pair.server.sessions(), (0, 0), "the server has given the client up");
+        pair.to_client.packets.clear();
+        if !is_read_first {
+            pair.pass(ms(0));
+        }
+        pair.at_client(SERVER, &pong);
+        pair.pass(ms(0));
+        let sent = pair.take_to_server();
+        assert!(sent.iter().all(|packet| is_ping(packet)), "{:?}", kinds(&sent));
+        assert_eq!(sent.len(), 1, "the client asks again, once");
+        pair.burst_at_server(CLIENT, &sent);
+        pair.settle();
+        assert_eq!(pair.error(), CallError::NotExecuted(Cause::PeerReset));
+    }
+}
+
+#[test]
 fn a_lost_ping_of_a_check_is_repeated_after_a_timeout() {
     let (mut pair, session) = back_after(Duration::from_secs(8));
     pair.call(session, 2, b"after");

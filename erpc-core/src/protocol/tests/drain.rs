@@ -1,10 +1,13 @@
 //! A server that shuts down: running requests finish, new ones are refused, and clients are told.
 
+use std::time::Duration;
+
 use bytes::BufMut;
 
 use super::pair::{CLIENT, ECHO, Pair, SERVER, connected, control, deferring, kinds, ms, pattern};
 use crate::protocol::{
-    CallError, Cause, ConnectError, NewCall, RejectReason, Rejected, SessionEvent, SessionId,
+    CallError, Cause, ConnectError, EndpointConfig, NewCall, RejectReason, Rejected, SessionEvent,
+    SessionId,
 };
 use crate::wire::Kind;
 use crate::wire::control::Control;
@@ -220,8 +223,44 @@ fn an_idle_client_that_was_not_told_is_told_again() {
     pair.drain_silently();
     pair.pass_slowly(ms(24));
     assert!(pair.take_to_client().is_empty());
-    pair.live(ms(2));
+    pair.live(ms(8));
     assert!(pair.knows(session));
+}
+
+#[test]
+fn idle_clients_are_told_again_at_different_times() {
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    let sessions: Vec<_> = (0..64).map(|_| pair.open()).collect();
+    pair.drain_silently();
+    let (mut copies, mut most) = (0, 0);
+    while copies < sessions.len() {
+        pair.pass(pair.server.next_deadline() - pair.now);
+        let told = pair.take_to_client().len();
+        (copies, most) = (copies + told, most.max(told));
+    }
+    assert!(most <= 8, "{most} copies at once");
+}
+
+#[test]
+fn a_client_that_keeps_its_session_open_is_told_ever_more_rarely() {
+    let (mut pair, _) = connected();
+    pair.drain();
+    let (mut told, mut at) = (Vec::new(), pair.now);
+    let end = pair.now + Duration::from_secs(10);
+    while pair.now < end {
+        let packets = pair.take_to_client();
+        if packets.iter().any(|packet| matches!(control(packet), Some(Control::GoAway { .. }))) {
+            told.push(pair.now - at);
+            at = pair.now;
+        }
+        pair.burst_at_client(SERVER, &packets);
+        let answers = pair.take_to_server();
+        pair.burst_at_server(CLIENT, &answers);
+        let next = pair.client.next_deadline().min(pair.server.next_deadline());
+        pair.pass(next - pair.now);
+    }
+    assert!((12..=18).contains(&told.len()), "{told:?}");
+    assert!(told.is_sorted() && *told.last().unwrap() <= ms(1_250), "{told:?}");
 }
 
 #[test]
@@ -231,7 +270,7 @@ fn the_idle_session_of_a_silent_client_ends_after_half_a_second() {
     pair.drain();
     pair.pass_slowly(ms(470));
     assert_eq!(pair.server.sessions(), (0, 1));
-    pair.pass_slowly(ms(10));
+    pair.pass_slowly(ms(125));
     assert_eq!(pair.server.sessions(), (0, 0));
     let said = pair.take_to_client();
     assert_eq!(said.len(), 11, "ten copies and `Close`");

@@ -256,6 +256,102 @@ fn a_confirmed_report_ends_all_silent_sessions_to_the_address() {
     assert_eq!(pair.closed(opening), Some(cause), "a session that opens is silent, too");
 }
 
+/// A session, and the failure of a later handshake with the same server: the network reports both
+/// of its messages as undelivered.
+fn beside_a_failed_handshake(error: NetworkError) -> (Pair, SessionId) {
+    let (mut pair, session) = connected();
+    pair.pass(ms(1));
+    let opening = [pair.connect(), pair.connect()];
+    assert_eq!((bounce(&mut pair, error), bounce(&mut pair, error)), (2, 2));
+    pair.pass(ms(13));
+    let cause = Cause::Connect(ConnectError::Unreachable(error));
+    assert_eq!(opening.map(|opening| pair.closed(opening)), [Some(cause); 2]);
+    (pair, session)
+}
+
+#[test]
+fn a_failed_handshake_ends_no_open_session_but_asks_its_server() {
+    for error in [REFUSED, NO_ROUTE] {
+        let (mut pair, session) = beside_a_failed_handshake(error);
+        assert!(is_open(&pair, session), "{error}: the server was not asked");
+        let asked = pair.take_to_server();
+        assert_eq!((asked.len(), pings(&asked)), (1, 1), "{error}");
+        pair.burst_at_server(CLIENT, &asked);
+        pair.settle();
+        pair.live(ms(200));
+        assert!(is_open(&pair, session), "{error}: the server has answered");
+    }
+}
+
+#[test]
+fn a_failed_handshake_with_a_dead_server_ends_open_sessions_after_an_inquiry() {
+    for (error, least) in [(REFUSED, ms(12)), (NO_ROUTE, ms(25))] {
+        let (mut pair, session) = beside_a_failed_handshake(error);
+        assert!(is_open(&pair, session));
+        let (took, _) = until_closed(&mut pair, session, error);
+        assert!((least - ms(1)..ms(90)).contains(&took), "{error}: {took:?}");
+        assert_eq!(pair.closed(session), Some(Cause::Unreachable(error)));
+    }
+}
+
+#[test]
+fn an_address_that_is_heard_on_another_session_is_not_unreachable() {
+    for is_on_path in [false, true] {
+        // One thread of the server stalls: for 60 ms nothing comes on its session.
+        let mut pair = Pair::new(1_472, EndpointConfig::new());
+        let sessions = [pair.open(), pair.open()];
+        pair.pass(ms(1));
+        pair.call(sessions[0], 1, b"stalls");
+        let request = pair.take_to_server();
+        let stalls = header(&request[0]).connection;
+        report(&mut pair, SERVER, REFUSED, &request[0]);
+        for token in 10..70 {
+            pair.call(sessions[1], token, b"is answered");
+            for packet in pair.take_to_server() {
+                if header(&packet).connection != stalls {
+                    pair.at_server(CLIENT, &packet);
+                } else if pings(std::slice::from_ref(&packet)) == 1 && is_on_path {
+                    // An attacker on the path.
+                    report(&mut pair, SERVER, REFUSED, &packet);
+                }
+            }
+            for packet in pair.take_to_client() {
+                pair.at_client(SERVER, &packet);
+            }
+            assert!(pair.outcome().result.is_ok());
+            pair.pass(ms(1));
+        }
+        assert!(sessions.iter().all(|&session| is_open(&pair, session)), "{is_on_path}");
+        pair.live(ms(200));
+        assert!(sessions.iter().all(|&session| is_open(&pair, session)), "{is_on_path}");
+        assert!(pair.outcome().result.is_ok(), "the server has answered at last");
+    }
+}
+
+#[test]
+fn old_packets_of_a_dead_server_do_not_save_its_sessions() {
+    // The client reads the report before packets that the server sent on another session before it
+    // died.
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    let sessions = [pair.open(), pair.open()];
+    pair.pass(ms(1));
+    pair.call(sessions[1], 1, b"answered");
+    let request = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &request);
+    let response = pair.take_to_client();
+    pair.call(sessions[0], 2, b"sent");
+    let start = pair.now;
+    bounce(&mut pair, REFUSED);
+    pair.pass(ms(1));
+    pair.burst_at_client(SERVER, &response);
+    assert!(pair.outcome().result.is_ok());
+    for session in sessions {
+        until_closed(&mut pair, session, REFUSED);
+        assert_eq!(pair.closed(session), Some(Cause::Unreachable(REFUSED)));
+    }
+    assert!(pair.now - start < ms(90), "{:?}", pair.now - start);
+}
+
 #[test]
 fn a_handshake_that_begins_during_an_inquiry_waits_for_its_own_answer() {
     let (mut pair, session) = connected();
@@ -286,6 +382,22 @@ fn connecting_to_a_refusing_host_fails_after_a_second_hello() {
         assert_eq!(pair.closed(session), Some(cause));
         assert_eq!(pair.take_to_server().len(), 0);
     }
+}
+
+#[test]
+fn a_copy_that_is_due_does_not_delay_the_end_of_a_failed_handshake() {
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    let session = pair.connect();
+    bounce(&mut pair, REFUSED);
+    let again = pair.take_to_server();
+    // The next copy is due after 50 ms, 5 ms after this report.
+    pair.pass(ms(45));
+    report(&mut pair, SERVER, REFUSED, &again[0]);
+    pair.pass_slowly(ms(11));
+    assert_eq!((pair.take_to_server().len(), pair.closed(session)), (1, None));
+    pair.pass_slowly(ms(2));
+    let cause = Cause::Connect(ConnectError::Unreachable(REFUSED));
+    assert_eq!(pair.closed(session), Some(cause));
 }
 
 #[test]
@@ -371,10 +483,40 @@ fn a_flood_of_reports_costs_one_ping_per_answer() {
 fn a_disconnected_session_does_not_wait_for_a_server_that_is_gone() {
     let (mut pair, session) = connected();
     pair.disconnect(session);
-    let close = pair.take_to_server();
-    assert_eq!(header(&close[0]).kind, Kind::Control);
-    report(&mut pair, SERVER, REFUSED, &close[0]);
+    assert_eq!(bounce(&mut pair, REFUSED), 1);
+    assert_eq!(pair.closed(session), None, "one report alone ends no session");
+    assert_eq!(bounce(&mut pair, REFUSED), 1, "the client sends `Close` again immediately");
     assert_eq!(pair.closed(session), Some(Cause::Disconnected));
+    assert_eq!(pair.take_to_server().len(), 0);
+}
+
+#[test]
+fn only_reports_of_two_copies_of_close_end_a_disconnected_session() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"x");
+    let request = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &request);
+    pair.settle();
+    pair.disconnect(session);
+    let close = pair.take_to_server().remove(0);
+    let strays = stats(&pair).stray_reports;
+    let mut unsent = close.clone();
+    unsent[12] = 200;
+    for other in [&request[0], &unsent] {
+        report(&mut pair, SERVER, REFUSED, other);
+        assert_eq!(pair.take_to_server().len(), 0);
+    }
+    assert_eq!(stats(&pair).stray_reports - strays, 2);
+    for _ in 0..9 {
+        report(&mut pair, SERVER, REFUSED, &close);
+    }
+    assert_eq!(pair.closed(session), None, "nine reports of one copy");
+    let again = pair.take_to_server();
+    assert_eq!(again.len(), 1);
+    pair.burst_at_server(CLIENT, &again);
+    pair.settle();
+    assert_eq!(pair.closed(session), Some(Cause::Disconnected));
+    assert_eq!(pair.server.sessions(), (0, 0), "the server has learned of the end");
 }
 
 #[test]

@@ -62,18 +62,27 @@ impl Reports {
     /// Adds a report of the endpoint's own thread.
     #[cold]
     pub(super) fn add(&self, report: Undelivered<UdpRoute>) {
-        let mut waiting = self.lock();
-        if waiting.len() < MOST_WAITING {
-            waiting.push_back(report);
-        }
-        drop(waiting);
-        self.raise();
+        self.keep(report);
     }
 
-    /// Adds a report of another thread, and wakes the endpoint's.
+    /// Keeps a report, unless too many wait. Returns whether this has raised the flag.
+    fn keep(&self, report: Undelivered<UdpRoute>) -> bool {
+        let mut waiting = self.lock();
+        if waiting.len() >= MOST_WAITING {
+            return false;
+        }
+        waiting.push_back(report);
+        drop(waiting);
+        !self.raised.swap(true, Ordering::AcqRel)
+    }
+
+    /// Adds a report of another thread, and wakes the endpoint's. While the flag is up, that thread
+    /// does not sleep and needs no wake: a flood of ICMP messages to one member of a group does
+    /// not wake the others with each message.
     fn pass_on(&self, report: Undelivered<UdpRoute>) {
-        self.add(report);
-        if let Some(waker) = self.waker.get() {
+        if self.keep(report)
+            && let Some(waker) = self.waker.get()
+        {
             waker.wake();
         }
     }
@@ -280,16 +289,23 @@ mod tests {
         let queues: Vec<_> = (0..3).map(|index| ErrorQueue::new(&group, index, waker())).collect();
         let route = UdpRoute::from(std::net::SocketAddr::from(([10, 0, 0, 7], 31_850)));
         let report = |packet: &[u8]| Undelivered::new(route, NetworkError::NothingListens, packet);
-        let waiting = || queues.iter().map(|q| q.reports().lock().drain(..).count()).collect();
+        // As the members' threads do.
+        let waiting = || {
+            let take = |queue: &ErrorQueue| {
+                queue.reports().raised.store(false, Ordering::Relaxed);
+                queue.reports().lock().drain(..).count()
+            };
+            queues.iter().map(take).collect()
+        };
 
         let client = ConnectionId::new(2, false, 3, 0x1234_5678);
         let hello = Control::Hello { client, low: 1, high: 1 };
         let hello = hello.emit(ConnectionId::endpoint(0), 0, ReplyInfo::default());
         queues[1].deliver(report(hello.as_bytes()));
+        assert!(queues[2].reports().is_raised() && !queues[0].reports().is_raised());
         let counts: Vec<usize> = waiting();
         assert_eq!(counts, [0, 0, 1]);
         assert_eq!(woken.swap(0, Ordering::Relaxed), 1);
-        assert!(queues[2].reports().is_raised() && !queues[0].reports().is_raised());
 
         let to_server = ConnectionId::new(2, true, 9, 0x8765_4321);
         let ping = Control::Ping { sender: client }.emit(to_server, 1, ReplyInfo::default());
@@ -303,5 +319,6 @@ mod tests {
         }
         let counts: Vec<usize> = waiting();
         assert_eq!(counts, [MOST_WAITING; 3], "a flood of ICMP messages takes no more memory");
+        assert_eq!(woken.swap(0, Ordering::Relaxed), 2, "a flood wakes each other thread once");
     }
 }

@@ -211,6 +211,15 @@ impl UdpRx {
         0
     }
 
+    /// Repeats a receive call that has taken the error of an earlier packet: datagrams may be
+    /// queued, and would wait for the next turn. Repeats it once only, so that a flood of ICMP
+    /// messages does not hold the loop.
+    #[cold]
+    fn receive_again(&mut self, asked: usize) -> usize {
+        self.failed = false;
+        if asked > 1 { self.receive_many() } else { self.receive_one() }
+    }
+
     /// Receives one datagram in the cheapest way.
     #[inline]
     fn receive_one(&mut self) -> usize {
@@ -396,11 +405,14 @@ impl RxQueue for UdpRx {
         if self.next < self.received {
             return self.hand_out();
         }
-        let (asked, received) = if self.expect_many {
+        let (asked, mut received) = if self.expect_many {
             (MAX_BURST, self.receive_many())
         } else {
             (1, self.receive_one())
         };
+        if received == 0 && self.failed {
+            received = self.receive_again(asked);
+        }
         self.emptied = received < asked;
         if received == 0 {
             if std::mem::take(&mut self.failed) {

@@ -218,8 +218,19 @@ impl UdpTx {
         match sys::send_one(self.socket.fd(), bytes, &name) {
             Ok(_) => self.sent(0, 1),
             Err(Errno::NOBUFS) => self.counters.dropped += 1,
-            Err(_) => self.send_batch(false),
+            Err(errno) => self.send_again(errno),
         }
+    }
+
+    /// Repeats the call of [`Self::send_single`], which has failed.
+    #[cold]
+    fn send_again(&mut self, errno: Errno) {
+        // If the error is that of an earlier packet, the call has cleared it. Only the flag leads
+        // the loop to the error queue then.
+        if !matches!(errno, Errno::INTR | Errno::AGAIN) {
+            self.reports.raise();
+        }
+        self.send_batch(false);
     }
 
     /// Sends all staged packets; with `segment`, each run as a single message.

@@ -16,7 +16,9 @@
 //! ```
 //!
 //! A packet that was received before the loop was away proves nothing, although the loop reads it
-//! afterwards. So only the answer to a ping of this check ends the check.
+//! afterwards. So only the answer to a ping of this check ends the check. If the loop is away again
+//! during the check, the check begins anew: the answers to its earlier pings may be from before this
+//! second absence.
 
 use super::OpenSession;
 use crate::protocol::client::lines::Lines;
@@ -60,10 +62,30 @@ impl<R: Route> OpenSession<R> {
     /// Holds further calls, and sends a ping, unless the session does so already.
     #[cold]
     pub(super) fn begin_check<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
-        if self.common.intake.holds() {
-            return;
+        if !self.common.intake.holds() {
+            self.common.intake.hold();
+            self.ask(turn);
         }
+    }
+
+    /// The loop was away: begins a check, or begins the current one anew.
+    #[cold]
+    pub(super) fn check_anew<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         self.common.intake.hold();
+        if !self.liveness.is_checking() || self.was_away_since_ping(turn) {
+            self.ask(turn);
+        }
+    }
+
+    /// Whether the loop was away since the last ping of the current check. While the loop runs, a
+    /// check sends pings much more often than once per ping interval.
+    #[cold]
+    pub(super) fn was_away_since_ping<X>(&self, turn: &Turn<'_, X>) -> bool {
+        self.liveness.last_ping() + turn.endpoint.config.ping_interval <= turn.now
+    }
+
+    /// Sends the first ping of a check.
+    fn ask<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         self.liveness.begin_check(self.rtt.rto(0));
         self.send_ping(turn);
         let due = self.liveness.ping_at(&turn.endpoint.config);

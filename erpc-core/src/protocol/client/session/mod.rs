@@ -409,7 +409,8 @@ impl<R: Route> OpenSession<R> {
             Control::Pong if mutant!(PongIgnored) => Ok(Followup::None),
             Control::Pong => {
                 let asked_at = self.liveness.answered_ping(nonce);
-                let is_known = self.liveness.answers_check(nonce);
+                let is_known =
+                    self.liveness.answers_check(nonce) && !self.was_away_since_ping(turn);
                 self.liveness.heard(turn.now);
                 lines.on_reply_info(self.peer, header.reply_info());
                 if let Some(asked_at) = asked_at {

@@ -40,7 +40,7 @@ impl<R: Route> OpenSession<R> {
         since: Instant,
     ) {
         self.liveness.back(since);
-        self.begin_check(turn);
+        self.check_anew(turn);
         for retry in self.slots.iter_mut().filter_map(|(_, slot)| slot.retry_mut()) {
             retry.back(since);
         }

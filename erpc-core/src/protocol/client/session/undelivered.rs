@@ -3,7 +3,7 @@
 
 use super::OpenSession;
 use crate::mutants::mutant;
-use crate::protocol::client::followup::Followup;
+use crate::protocol::client::followup::{Finding, Followup};
 use crate::protocol::client::inquiry::{Inquiry, RECENT, Step};
 use crate::protocol::client::slot::SlotState;
 use crate::protocol::index::SlotIndex;
@@ -33,7 +33,8 @@ impl<R: Route> OpenSession<R> {
     ) -> Option<Followup> {
         let quoted = self.quoted(turn.now, header)?;
         if mutant!(ReportBelieved) {
-            return Some(Followup::Unreachable(error, turn.now));
+            let finding = Finding { error, since: turn.now, quiet_since: turn.now };
+            return Some(Followup::Unreachable(finding));
         }
         if let Some(inquiry) = self.unanswered_inquiry() {
             if let Quoted::Ping(nonce) = quoted {
@@ -41,11 +42,48 @@ impl<R: Route> OpenSession<R> {
             }
             return Some(Followup::None);
         }
+        self.begin_inquiry(turn, error);
+        Some(Followup::None)
+    }
+
+    fn begin_inquiry<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        error: NetworkError,
+    ) {
         let ping = self.send_ping(turn);
         let inquiry = Inquiry::new(turn.now, ping, error, self.rtt.rto(0));
         self.arm(turn, inquiry.next_at());
         self.inquiry = Some(Box::new(inquiry));
-        Some(Followup::None)
+    }
+
+    /// A handshake with the session's server has failed with this error: begins an inquiry, unless
+    /// one is in progress.
+    pub(in crate::protocol::client) fn on_failed_handshake<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        error: NetworkError,
+    ) {
+        if self.unanswered_inquiry().is_none() {
+            self.begin_inquiry(turn, error);
+        }
+    }
+
+    /// The inquiry has found that the server is gone, but a packet of the server came on another
+    /// session: goes on with the inquiry, or gives up.
+    pub(in crate::protocol::client) fn doubt_inquiry<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+    ) {
+        let timeout = self.rtt.rto(0);
+        let goes_on = self.inquiry.as_mut().is_some_and(|inquiry| inquiry.doubt(turn.now, timeout));
+        if goes_on {
+            self.send_ping(turn);
+        } else {
+            self.inquiry = None;
+        }
+        // The timer has fired for the inquiry. It fires again for all else that is due.
+        self.common.timer.arm_again(&mut turn.endpoint.timers, turn.now, turn.now);
     }
 
     /// The inquiry, if nothing has come from the server since it began.
@@ -107,7 +145,7 @@ impl<R: Route> OpenSession<R> {
                 Ok(next_at)
             }
             Step::End if mutant!(InquiryHasNoResult) => Ok(Instant::NEVER),
-            Step::End => Err(Followup::Unreachable(inquiry.error(), inquiry.since())),
+            Step::End => Err(Followup::Unreachable(inquiry.finding())),
             Step::GiveUp => {
                 self.inquiry = None;
                 Ok(Instant::NEVER)

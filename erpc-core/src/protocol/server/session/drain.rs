@@ -22,7 +22,7 @@ impl<R: Route> ServerSession<R> {
     ) {
         // Every request takes the general path, which checks whether to refuse it.
         self.agreed.end_plain();
-        let farewell = self.farewell.insert(Box::new(Farewell::new(turn.now)));
+        let farewell = self.farewell.insert(Box::new(Farewell::new(turn.now, self.id.generation)));
         let nonce = farewell.nonce();
         self.send_go_away(turn, nonce);
     }

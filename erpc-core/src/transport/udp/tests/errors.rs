@@ -82,6 +82,42 @@ fn a_send_that_fails_with_another_peers_error_is_repeated() {
 }
 
 #[test]
+fn a_send_that_takes_the_error_of_an_earlier_packet_tells_that_there_is_a_report() {
+    let (mut client, server, gone) = (open(V4), open(V4), nobody(V4));
+    let (to, bad) = (server.local_route(), packet(0));
+    for count in [1, 3] {
+        send(&mut client, &gone, &[&bad]);
+        // One of these calls takes the error. Nothing else would tell a loop that does not sleep.
+        let start = Instant::now();
+        while !client.has_undelivered() {
+            assert!(start.elapsed() < WAIT_LIMIT, "{count} packets: the report is not read");
+            send(&mut client, &to, &vec![&b"good"[..]; count]);
+        }
+        let expected = Undelivered::new(gone, NetworkError::NothingListens, &bad);
+        assert_eq!(client.next_undelivered(), Some(expected));
+        while client.next_undelivered().is_some() {}
+    }
+}
+
+#[test]
+fn a_receive_call_that_takes_an_error_is_repeated() {
+    let (mut client, mut server, gone) = (open(V4), open(V4), nobody(V4));
+    let (here, bad) = (client.local_route(), packet(0));
+    for round in 0..20 {
+        send(&mut server, &here, &[b"one"]);
+        send(&mut client, &gone, &[&bad]);
+        let start = Instant::now();
+        while !client.has_undelivered() {
+            assert!(start.elapsed() < WAIT_LIMIT, "no report");
+            client.wait(Some(Duration::from_millis(100)));
+        }
+        let (rx, _) = client.split();
+        assert_eq!(rx.burst(), 1, "round {round}: the packet waits for the next turn");
+        while client.split().0.burst() > 0 || client.next_undelivered().is_some() {}
+    }
+}
+
+#[test]
 fn a_report_ends_a_sleep_and_hides_no_packet() {
     let (mut client, mut server, gone) = (open(V4), open(V4), nobody(V4));
     let (here, bad) = (client.local_route(), packet(0));
