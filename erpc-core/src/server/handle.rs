@@ -198,8 +198,11 @@ impl ServerHandle {
     }
 
     /// Ends the server now and waits for its threads. Requests that wait for a worker are answered
-    /// first; later requests are refused. Calls of async handlers, and streams, are cut off: see
-    /// [`ServerHandle::drain`].
+    /// first; later requests are refused. Calls of async handlers, and streams, are cut off. A
+    /// client that has to fetch its response, because it has several packets or the call was slow,
+    /// may come too late: its call ends with
+    /// [`CallError::ResponseLost`](crate::protocol::CallError::ResponseLost).
+    /// [`ServerHandle::drain`] waits for all of them.
     pub fn shutdown(mut self) {
         self.end().unwrap_or(());
     }
