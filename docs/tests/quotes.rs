@@ -1,12 +1,13 @@
 //! Checks that the code of the guide is compiled and run: each block of Rust or protobuf in a
-//! chapter is a sequence of lines of a source file. Indentation, comments and empty lines are
-//! ignored.
+//! chapter is a sequence of lines of a source file. Imports at the block's start may stand elsewhere
+//! in that file. Indentation, comments and empty lines are ignored.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 15] = [
+const RUST: [&str; 16] = [
     "build.rs",
     "src/lib.rs",
     "src/warehouse.rs",
@@ -22,12 +23,30 @@ const RUST: [&str; 15] = [
     "tonic/src/route_guide_server.rs",
     "tests/operating.rs",
     "tests/testing.rs",
+    "tests/tokio.rs",
 ];
 const PROTO: [&str; 2] = ["proto/stock.proto", "proto/market.proto"];
 
 fn lines(text: &str) -> Vec<&str> {
     let is_code = |line: &&str| !line.is_empty() && !line.starts_with("//");
     text.lines().map(str::trim).filter(is_code).collect()
+}
+
+/// Whether this line imports items, and needs no further line.
+fn is_import(line: &str) -> bool {
+    line.starts_with("use ") && line.ends_with(';')
+}
+
+/// The items that `code` imports, each with its path.
+fn imported(code: &[&str]) -> BTreeSet<String> {
+    let text = code.join(" ");
+    let imports = text.split("use ").skip(1).filter_map(|rest| rest.split_once(';'));
+    let items = imports.flat_map(|(tree, _)| {
+        let (path, names) = tree.split_once('{').unwrap_or(("", tree));
+        let names = names.trim_end_matches(['}', ' ']).split(',').map(str::trim);
+        names.map(|name| format!("{path}{name}")).collect::<Vec<_>>()
+    });
+    items.collect()
 }
 
 fn read(name: &str) -> String {
@@ -64,7 +83,12 @@ fn look_up(language: &str, sources: &[&str], at_least: usize) {
         }
         for (line, block) in blocks(&read(&name), language) {
             let wanted = lines(&block);
-            let stands = |source: &Vec<&str>| source.windows(wanted.len()).any(|w| w == wanted);
+            let imports = wanted.iter().take_while(|line| is_import(line)).count();
+            let (imports, code) = wanted.split_at(imports);
+            let stands = |source: &Vec<&str>| {
+                imported(imports).is_subset(&imported(source))
+                    && (code.is_empty() || source.windows(code.len()).any(|w| w == code))
+            };
             assert!(
                 !wanted.is_empty() && sources.iter().any(stands),
                 "{name}:{line}: no source file contains this block:\n{block}"

@@ -1,21 +1,27 @@
 //! The tests of the chapter "Testing".
 
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use erpc::service::Routes;
+use erpc::service::{MethodCollision, Routes};
 use erpc::testing::{VirtualNetwork, VirtualServer};
 use erpc::transport::fault::Faults;
 use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
 use erpc::{
-    CallError, CallOptions, Cause, Channel, Code, Endpoint, EndpointConfig, Request, RetryPolicy,
-    Service, SharedChannel, Transport,
+    CallError, CallOptions, Cause, Channel, Code, Endpoint, EndpointConfig, Request, Response,
+    RetryPolicy, Service, SharedChannel, SharedRequest, Status, Transport,
 };
+use erpc_guide::port::helloworld::{Greeter, HelloReply, HelloRequest, LocalGreeterClient};
+use erpc_guide::port::helloworld_server::MyGreeter;
+use erpc_guide::port::route_guide_server::MyGuide;
+use erpc_guide::port::routeguide::{Feature, LocalRouteGuideClient, Point, Rectangle};
 use erpc_guide::stock::{
     Change, CountRequest, LocalStockClient, Stock, StockClient, TakeRequest, WatchRequest,
 };
 use erpc_guide::warehouse::Warehouse;
+use tokio::runtime::{Builder, Runtime};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -29,6 +35,15 @@ fn a_warehouse_has_no_nuts() {
     let request = Request::new(CountRequest { item: "nut".into() });
     let refused = warehouse.count(request).expect_err("there are no nuts");
     assert_eq!(refused.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_handler_in_tokio_is_awaited() -> Outcome {
+    let greeter = MyGreeter::default();
+    let request = SharedRequest::new(HelloRequest { name: "tokio".into() });
+    let reply = greeter.say_hello(request).await?.into_message();
+    assert_eq!(reply.map(|reply| reply.message), Some("Hello tokio!".into()));
+    Ok(())
 }
 
 /// A warehouse at an endpoint that also calls it: one thread is enough.
@@ -154,6 +169,136 @@ fn code_with_a_shared_client_runs_in_virtual_time() -> Outcome {
     let client = network.endpoint();
     let channel = SharedChannel::on(&client.handle(), vec![server.route()]).build()?;
     assert!(client.block_on(has_bolts(&StockClient::new(channel)))?);
+    Ok(())
+}
+
+/// A runtime whose tasks run, and whose clock moves, only when the test says so.
+fn paused_runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_time().start_paused(true).build()
+}
+
+/// Serves `service` in the network. Its handlers run in `runtime`.
+fn serve_in_tokio(
+    network: &VirtualNetwork,
+    service: impl Service,
+    runtime: &Runtime,
+) -> Result<VirtualServer, MethodCollision> {
+    let mut routes = Routes::new();
+    Arc::new(service).register(&mut routes)?;
+    routes.tokio(runtime.handle().clone());
+    Ok(network.serve_routes(routes))
+}
+
+/// Gives `runtime` a turn every 100 us, and lets its clock follow the virtual time.
+async fn run_tokio(runtime: Runtime) {
+    let step = Duration::from_micros(100);
+    loop {
+        erpc::sleep(step).await;
+        runtime.block_on(tokio::time::advance(step));
+    }
+}
+
+/// The virtual time that the calls take.
+fn greetings_arrive(seed: u64) -> Result<Duration, Box<dyn Error>> {
+    let network = VirtualNetwork::new(seed);
+    network.set_faults(Faults::none().drop(0.1));
+    let runtime = paused_runtime()?;
+    let server = serve_in_tokio(&network, MyGreeter::default(), &runtime)?;
+    let client = network.endpoint();
+    client.spawn(run_tokio(runtime));
+
+    let greeter = LocalGreeterClient::connect(&client, server.route())?;
+    for _ in 0..100 {
+        let reply = client.block_on(greeter.say_hello(HelloRequest { name: "tokio".into() }))?;
+        assert_eq!(reply.message, "Hello tokio!");
+    }
+    assert!(network.fault_counts().dropped > 0);
+    Ok(network.elapsed())
+}
+
+#[test]
+fn handlers_in_tokio_run_in_a_virtual_network() -> Outcome {
+    for seed in 0..5 {
+        let time = greetings_arrive(seed).map_err(|error| format!("seed {seed}: {error}"))?;
+        assert_eq!(time, greetings_arrive(seed)?, "a test with the same seed repeats exactly");
+    }
+    Ok(())
+}
+
+/// Greets after a pause.
+#[derive(erpc::Service)]
+#[erpc(service = erpc_guide::port::helloworld::Greeter)]
+struct LateGreeter(Duration);
+
+impl Greeter for LateGreeter {
+    async fn say_hello(
+        &self,
+        request: SharedRequest<HelloRequest>,
+    ) -> Result<Response<HelloReply>, Status> {
+        tokio::time::sleep(self.0).await;
+        MyGreeter::default().say_hello(request).await
+    }
+}
+
+#[test]
+fn the_clock_of_tokio_follows_the_virtual_time() -> Outcome {
+    let network = VirtualNetwork::new(1);
+    let (runtime, pause) = (paused_runtime()?, Duration::from_secs(2));
+    let server = serve_in_tokio(&network, LateGreeter(pause), &runtime)?;
+    let client = network.endpoint();
+    client.spawn(run_tokio(runtime));
+    let greeter = LocalGreeterClient::connect(&client, server.route())?;
+    let before = network.elapsed();
+    client.block_on(greeter.say_hello(HelloRequest { name: "tokio".into() }))?;
+    let waited = network.elapsed() - before;
+    assert!(waited.abs_diff(pause) < Duration::from_millis(5), "{waited:?}");
+
+    let hurried = greeter.with(CallOptions::new().deadline(pause / 2));
+    let late = client.block_on(hurried.say_hello(HelloRequest { name: "tokio".into() }));
+    assert_eq!(late.expect_err("the handler sleeps").code(), Code::DeadlineExceeded);
+    Ok(())
+}
+
+#[test]
+fn streams_of_handlers_in_tokio_arrive_in_a_virtual_network() -> Outcome {
+    let network = VirtualNetwork::new(1);
+    network.set_faults(Faults::none().drop(0.1).reorder(0.2, Duration::from_millis(1)));
+    let runtime = paused_runtime()?;
+    let place = |latitude| Feature {
+        name: format!("feature {latitude}"),
+        location: Some(Point { latitude, longitude: -latitude }),
+    };
+    let features: Vec<_> = (0..200).map(place).collect();
+    let service = MyGuide { features: Arc::new(features.clone()) };
+    let server = serve_in_tokio(&network, service, &runtime)?;
+    let client = network.endpoint();
+    client.spawn(run_tokio(runtime));
+    let guide = LocalRouteGuideClient::connect(&client, server.route())?;
+    let (lo, hi) = (features[0].location, features[99].location);
+    let received = client.block_on(async {
+        let mut stream = guide.list_features(Rectangle { lo, hi });
+        let mut received = Vec::new();
+        while let Some(feature) = stream.next().await? {
+            received.push(feature);
+        }
+        Ok::<_, CallError>(received)
+    })?;
+    assert_eq!(received, features[..100]);
+    assert!(network.fault_counts().dropped > 0);
+    Ok(())
+}
+
+/// Without a runtime, a call fails, and the reason says so.
+#[test]
+fn a_virtual_server_without_a_runtime_refuses_calls_of_tokio_methods() -> Outcome {
+    let network = VirtualNetwork::new(1);
+    let server = network.serve(MyGreeter::default());
+    let client = network.endpoint();
+    let greeter = LocalGreeterClient::connect(&client, server.route())?;
+    let refused = client.block_on(greeter.say_hello(HelloRequest { name: "tokio".into() }));
+    let refused = refused.expect_err("there is no runtime");
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.to_string().contains("the server has no runtime"), "{refused}");
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
+use erpc::service::Method;
 use erpc::{
     CallError, Channel, Code, ConnectFailed, Endpoint, EndpointConfig, Lookup, RejectReason,
     Server, ServerHandle, Status,
@@ -133,6 +134,51 @@ fn an_address_without_a_port() {
 }
 
 #[test]
+fn a_port_above_the_largest() {
+    for error in clients_without("127.0.0.1:99999") {
+        assert_eq!(
+            printed_by_main(error),
+            "Error: cannot look up the server's address `127.0.0.1:99999`: port 99999 is above 65535; write \
+             127.0.0.1:PORT"
+        );
+    }
+}
+
+#[test]
+fn an_empty_address() {
+    for error in clients_without("") {
+        assert_eq!(
+            printed_by_main(error),
+            "Error: cannot look up the server's address: it is empty; write HOST:PORT"
+        );
+    }
+}
+
+/// A server reads its address as a client does, and repeats it.
+#[test]
+fn a_listening_address_that_is_none() {
+    let name = systems_reason(NO_SUCH_NAME);
+    for (address, flaw) in [
+        (
+            "http://127.0.0.1:31850",
+            " `http://127.0.0.1:31850`: `http://` belongs to a URL, and erpc is not HTTP; write 127.0.0.1:31850",
+        ),
+        ("127.0.0.1", " `127.0.0.1`: it has no port number; write 127.0.0.1:PORT"),
+        ("127.0.0.1:99999", " `127.0.0.1:99999`: port 99999 is above 65535; write 127.0.0.1:PORT"),
+        (":31850", " `:31850`: it has no host; write HOST:31850"),
+        ("", ": it is empty; write HOST:PORT"),
+        (NO_SUCH_NAME, &format!(" `{NO_SUCH_NAME}`: {name}")),
+    ] {
+        let server = Server::builder().add_service(LabService::default()).udp(loopback());
+        let error = server.spawn(address).expect_err("no address");
+        assert_eq!(
+            printed_by_main(error),
+            format!("Error: cannot serve: cannot look up the listening address{flaw}")
+        );
+    }
+}
+
+#[test]
 fn a_name_that_does_not_exist() {
     let reason = systems_reason(NO_SUCH_NAME);
     for error in clients_without(NO_SUCH_NAME) {
@@ -161,6 +207,21 @@ fn a_name_of_a_channel_that_does_not_exist() {
         assert_eq!(error.address(), NO_SUCH_NAME);
         assert_eq!(error.to_string(), text);
     });
+}
+
+/// As if field 1 had another type in the client's `.proto` file.
+#[test]
+fn a_response_of_another_type() {
+    let server = serve();
+    let endpoint = impatient();
+    let lab = LocalLabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+    let confused = Method::<CountRequest, EchoReply>::new("test.v1.Lab/Count");
+    let error = endpoint.block_on(lab.channel().call(&confused, &COUNT)).expect_err("no reply");
+    assert_eq!(
+        printed_by_main(error),
+        "Error: the response does not decode as the method's type (are both sides built from the same .proto file?); \
+         the call was executed"
+    );
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use crate::transport::mem::MemRoute;
 use crate::transport::udp::UdpRoute;
 
-/// The argument of [`Endpoint::connect`](crate::endpoint::Endpoint::connect): anything that
-/// resolves to routes of the endpoint's transport. For UDP, the types of the standard library that
+/// The argument of [`Endpoint::connect`](crate::endpoint::Endpoint::connect), and the address that
+/// a [`Server`](crate::server::Server) listens on: anything that resolves to routes of the
+/// transport. For UDP, the types of the standard library that
 /// implement [`ToSocketAddrs`]: `"10.0.0.7:31850"`, `("node7", 31850)`, a `SocketAddr`.
 pub trait Target<R> {
     /// The routes to try, in order.
@@ -127,6 +128,13 @@ fn check(text: &str) -> io::Result<()> {
         format!("`{scheme}://` belongs to a URL, and erpc is not HTTP; write {}", with_port(host))
     } else if text.parse::<Ipv6Addr>().is_ok() {
         format!("an IPv6 address with a port has brackets; write [{text}]:PORT")
+    } else if text.is_empty() {
+        "it is empty; write HOST:PORT".into()
+    } else if let Some(port) = text.strip_prefix(':') {
+        let port = if port.parse::<u16>().is_ok() { port } else { "PORT" };
+        format!("it has no host; write HOST:{port}")
+    } else if let Some(port) = port_out_of_range(text) {
+        format!("port {port} is above 65535; write {}", with_port(text))
     } else if !has_port(text) {
         format!("it has no port number; write {}", with_port(text))
     } else {
@@ -138,6 +146,13 @@ fn check(text: &str) -> io::Result<()> {
 fn has_port(text: &str) -> bool {
     let parts = text.rsplit_once(':').filter(|_| !text.ends_with(']'));
     parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+/// The digits after the last colon, if they are no port because the number is too large.
+fn port_out_of_range(text: &str) -> Option<&str> {
+    let (_, port) = text.rsplit_once(':')?;
+    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && port.parse::<u16>().is_err()).then_some(port)
 }
 
 /// `text` as a user should write it.
@@ -169,6 +184,14 @@ mod tests {
             ("node7:", "it has no port number; write node7:PORT".into()),
             ("node7:http", "it has no port number; write node7:PORT".into()),
             ("[::1]", "it has no port number; write [::1]:PORT".into()),
+            ("node7:65536", "port 65536 is above 65535; write node7:PORT".into()),
+            ("127.0.0.1:99999", "port 99999 is above 65535; write 127.0.0.1:PORT".into()),
+            ("[::1]:99999", "port 99999 is above 65535; write [::1]:PORT".into()),
+            ("http://node7:99999", format!("`http://` {url} node7:PORT")),
+            ("", "it is empty; write HOST:PORT".into()),
+            (":", "it has no host; write HOST:PORT".into()),
+            (":31850", "it has no host; write HOST:31850".into()),
+            (":99999", "it has no host; write HOST:PORT".into()),
             ("::1", "an IPv6 address with a port has brackets; write [::1]:PORT".into()),
         ] {
             assert_eq!(refusal(text), Some(flaw), "{text}");

@@ -251,7 +251,11 @@ impl fmt::Display for Cause {
             Self::Disconnected => f.write_str("the session was disconnected"),
             Self::Shutdown => f.write_str("the endpoint was shut down"),
             Self::RequestTooLarge(size) => {
-                write!(f, "the request has {size} bytes, more than the server accepts")
+                write!(
+                    f,
+                    "the request has {size} bytes, more than the server accepts: see the server's \
+                     `EndpointConfig::max_message`"
+                )
             }
             Self::ResponseTooLarge(size) => {
                 write!(f, "the response has {size} bytes, more than the endpoint or the method allows")
@@ -259,7 +263,9 @@ impl fmt::Display for Cause {
             Self::NoMemory => {
                 f.write_str("no memory for the response within the endpoint's memory limit")
             }
-            Self::Malformed => f.write_str("the response does not decode as the method's type"),
+            Self::Malformed => f.write_str(
+                "the response does not decode as the method's type (are both sides built from the same .proto file?)",
+            ),
             Self::Cancelled => f.write_str("the call was cancelled"),
             Self::DeadlineExceeded => f.write_str("the call's deadline has passed"),
         }

@@ -1,7 +1,6 @@
 //! The builder of a server.
 
 use std::io;
-use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -11,12 +10,13 @@ use super::handle::ServerHandle;
 use super::nexus::Nexus;
 use super::signals::shutdown_signal;
 use super::thread::{LoopSetup, LoopThread, StopSignal};
+use crate::client::Target;
 use crate::event_loop::idle::IdlePolicy;
 use crate::health::HealthReporter;
 use crate::protocol::EndpointConfig;
 use crate::service::{Interceptor, MethodCollision, Mode, Routes, Service};
 use crate::serving::worker::WorkerPool;
-use crate::transport::udp::UdpConfig;
+use crate::transport::udp::{UdpConfig, UdpRoute};
 
 /// A server over UDP, made by [`Server::builder`].
 ///
@@ -205,7 +205,7 @@ impl ServerBuilder {
     /// # Errors
     /// Those of [`ServerBuilder::spawn`], and [`ServeError::Panicked`] if an event loop panics,
     /// which ends the server.
-    pub fn serve(self, address: impl ToSocketAddrs) -> Result<(), ServeError> {
+    pub fn serve(self, address: impl Target<UdpRoute>) -> Result<(), ServeError> {
         self.spawn(address)?.wait()
     }
 
@@ -219,7 +219,7 @@ impl ServerBuilder {
     /// As [`ServerBuilder::serve`].
     pub fn serve_with_shutdown(
         self,
-        address: impl ToSocketAddrs,
+        address: impl Target<UdpRoute>,
         shutdown: impl Future<Output = ()>,
         drain: Duration,
     ) -> Result<(), ServeError> {
@@ -235,7 +235,7 @@ impl ServerBuilder {
     /// As [`ServerBuilder::serve`], and [`ServeError::Signals`].
     pub fn serve_until_signal(
         self,
-        address: impl ToSocketAddrs,
+        address: impl Target<UdpRoute>,
         drain: Duration,
     ) -> Result<(), ServeError> {
         let signal = shutdown_signal().map_err(ServeError::Signals)?;
@@ -246,7 +246,7 @@ impl ServerBuilder {
     ///
     /// # Errors
     /// [`ServeError`] if the server cannot start. No thread is left running.
-    pub fn spawn(self, address: impl ToSocketAddrs) -> Result<ServerHandle, ServeError> {
+    pub fn spawn(self, address: impl Target<UdpRoute>) -> Result<ServerHandle, ServeError> {
         if let Some(collision) = self.collision {
             return Err(ServeError::Collision(collision));
         }
@@ -301,15 +301,16 @@ impl ServerBuilder {
 
 /// Binds the first address that can be bound.
 fn bind(
-    address: impl ToSocketAddrs,
+    address: impl Target<UdpRoute>,
     endpoints: usize,
     udp: &UdpConfig,
 ) -> Result<Nexus, ServeError> {
-    let addresses = address.to_socket_addrs().map_err(ServeError::Resolve)?;
-    let mut failed =
-        ServeError::Resolve(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-    for address in addresses {
-        match Nexus::bind(address, endpoints, udp.clone()) {
+    let unresolved = |error| ServeError::Resolve { address: address.name(), error };
+    let routes = address.routes().map_err(unresolved)?;
+    let none = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut failed = unresolved(none);
+    for route in routes {
+        match Nexus::bind(route.socket_addr(), endpoints, udp.clone()) {
             Ok(nexus) => return Ok(nexus),
             Err(error) => failed = ServeError::Bind(error),
         }

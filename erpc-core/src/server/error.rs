@@ -23,7 +23,12 @@ pub enum ServeError {
     /// A setting is out of bounds.
     Config(ConfigError),
     /// The listening address could not be resolved.
-    Resolve(io::Error),
+    Resolve {
+        /// The address, or the name.
+        address: String,
+        /// The flaw of the address, or the system's error.
+        error: io::Error,
+    },
     /// The listening address could not be bound.
     Bind(UdpError),
     /// An event loop could not be pinned to a core.
@@ -56,8 +61,11 @@ impl fmt::Display for ServeError {
                 )
             }
             Self::Config(error) => error.fmt(f),
-            Self::Resolve(error) => {
-                write!(f, "cannot look up the listening address: {error}; give it as host:port")
+            Self::Resolve { address, error } if address.is_empty() => {
+                write!(f, "cannot look up the listening address: {error}")
+            }
+            Self::Resolve { address, error } => {
+                write!(f, "cannot look up the listening address `{address}`: {error}")
             }
             Self::Bind(error) => error.fmt(f),
             Self::Pin { core, error } => {
@@ -84,9 +92,9 @@ impl std::error::Error for ServeError {
         match self {
             Self::Collision(error) => Some(error),
             Self::Config(error) => Some(error),
-            Self::Resolve(error)
-            | Self::Thread(error)
+            Self::Thread(error)
             | Self::Signals(error)
+            | Self::Resolve { error, .. }
             | Self::Pin { error, .. } => Some(error),
             Self::Bind(error) => Some(error),
             Self::NoService | Self::NoRuntime { .. } | Self::Panicked => None,

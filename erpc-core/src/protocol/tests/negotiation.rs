@@ -97,7 +97,10 @@ fn a_response_larger_than_the_clients_limit_fails_at_the_server() {
     pair.settle();
     let CallError::Status(status) = pair.error() else { panic!("not a status") };
     assert_eq!(status.code(), crate::status::Code::OutOfRange);
-    assert_eq!(status.message(), "the response has 10001 bytes, the client takes at most 10000");
+    assert_eq!(
+        status.message(),
+        "the response has 10001 bytes, the client takes at most 10000: see the client's `EndpointConfig::max_message`"
+    );
 }
 
 #[test]

@@ -36,7 +36,10 @@ impl<R: Route> ServerSession<R> {
         if message.len() > limit as usize {
             let len = message.len();
             turn.endpoint.pool.recycle(message);
-            let text = format!("the response has {len} bytes, the client takes at most {limit}");
+            let text = format!(
+                "the response has {len} bytes, the client takes at most {limit}: see the client's \
+                 `EndpointConfig::max_message`"
+            );
             let status = Status::new(Code::OutOfRange, text);
             return self.respond_status(turn, window, request, execution, &status);
         }
