@@ -11,7 +11,12 @@
 //! * `Arc` is std's and trusted, except for the `Arc` of a pool's home.
 //! * `membarrier(2)` is modelled as a full fence on both sides.
 //! * A lock and a condition variable replace the transport's eventfd.
-//! * Timeouts never expire.
+//! * The clock ([`clock`](crate::clock)) stands still, so timeouts and timers never expire. A clock
+//!   that runs would let a schedule take other steps when loom repeats it.
+//! * Loom allows a store of another thread between the two halves of a read-modify-write
+//!   (<https://github.com/tokio-rs/loom/issues/254>), so a test can fail without a bug.
+//!   A variable that threads change at the same time is therefore changed either only by stores or
+//!   only by read-modify-writes.
 //! * Loom's search is incomplete: it compares an access only with the last access to the same
 //!   variable. If that is a load of the same thread, loom omits orders of the access and earlier
 //!   accesses of other threads.

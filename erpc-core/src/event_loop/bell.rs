@@ -86,7 +86,9 @@ impl Bell {
     }
 
     pub(crate) fn end_sleep(&self) {
-        self.sleeping.store(false, Ordering::Relaxed);
+        // A swap, although a store would suffice: loom does not order a store with the swaps of
+        // ringing threads (see `sync`). Beside a sleep it costs nothing.
+        self.sleeping.swap(false, Ordering::Relaxed);
     }
 }
 

@@ -200,3 +200,36 @@ fn a_cancel_beside_the_end_of_its_channel_leaves_no_channel() {
         assert_eq!(Arc::strong_count(&servers), 1, "the channels are gone");
     });
 }
+
+#[test]
+fn a_sleeping_endpoint_sees_a_cancel_and_the_end_of_its_channel() {
+    let mut model = loom::model::Builder::new();
+    // With two preemptions this takes half a minute, with three far longer.
+    model.preemption_bound = Some(1);
+    model.check(|| {
+        let endpoint = endpoint();
+        endpoint.set_idle_policy(IdlePolicy::Sleep);
+        let ((lane, servers), handled) = (lane(&endpoint), Arc::new(AtomicU32::new(0)));
+        lane.post(count(&handled));
+        endpoint.run_once();
+        let ended = Arc::new(AtomicU32::new(0));
+        let start = |act: fn(Arc<Lane<MemTransport>>)| {
+            let (lane, ended, handle) = (Arc::clone(&lane), Arc::clone(&ended), endpoint.handle());
+            thread::spawn(move || {
+                act(lane);
+                ended.fetch_add(1, Ordering::Relaxed);
+                handle.wake();
+            })
+        };
+        let threads = [
+            start(|lane| lane.post(Post::Cancel(Arc::new(PostedCall::new())))),
+            start(|lane| lane.end()),
+        ];
+        drop(lane);
+        endpoint.run_until(|| ended.load(Ordering::Relaxed) == 2);
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        endpoint.run_once();
+        endpoint.run_once();
+        assert_eq!(Arc::strong_count(&servers), 1, "the channels are gone");
+    });
+}

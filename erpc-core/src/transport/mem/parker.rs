@@ -1,9 +1,10 @@
 //! Lets a port's owner sleep, and tells senders whether the owner sleeps.
 
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::barrier::Barrier;
+use crate::clock;
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -50,7 +51,7 @@ impl Parker {
         timeout: Option<Duration>,
         is_ready: impl Fn() -> bool,
     ) {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = timeout.map(|timeout| clock::now() + timeout);
         let mut guard = lock(&self.mutex);
         self.state.store(OwnerState::Asleep as u8, Ordering::Relaxed);
         barrier.heavy();
@@ -58,8 +59,7 @@ impl Parker {
         // the barrier sees the state and calls `rouse`, which waits for the mutex.
         if !is_ready() {
             while !self.woken.load(Ordering::Relaxed) {
-                let left =
-                    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                let left = deadline.map(|deadline| deadline - clock::now());
                 if left == Some(Duration::ZERO) {
                     break;
                 }
