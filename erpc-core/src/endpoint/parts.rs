@@ -164,9 +164,10 @@ impl<T: Transport> EndpointParts<T> {
     }
 
     /// Wakes all tasks of other threads whose calls have ended, because the loop stops or sleeps.
-    pub(super) fn wake_all_tasks(&self) {
+    /// Returns whether there may have been some that the turn had not woken.
+    pub(super) fn wake_all_tasks(&self) -> bool {
         self.wake_tasks();
-        self.calls.wakes().flush(self.mailbox.wakes());
+        self.calls.wakes().flush(self.mailbox.wakes())
     }
 
     /// Whether the next turn has work besides packets.

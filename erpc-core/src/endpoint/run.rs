@@ -149,7 +149,10 @@ impl<T: Transport> Endpoint<T> {
     fn rest(&self, idler: &mut Idler, limit: Option<Duration>) {
         if idler.should_sleep(|| self.now()) {
             self.owner.watch.look_now(&self.owner.parts);
-            self.owner.parts.wake_all_tasks();
+            if self.owner.parts.wake_all_tasks() {
+                // The future of `block_on`, or of an executor in `done`, may be among the tasks.
+                return;
+            }
             self.owner.parts.sleep(limit);
         } else {
             idler.pause();

@@ -17,6 +17,7 @@
 //! sleeps, and when it ends.
 
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::task::Waker;
 
@@ -73,17 +74,22 @@ impl WakeBatch {
     /// Counts a turn in which the list may hold tasks.
     fn wait(&self, list: &WakeList) {
         if self.turns.get() >= PATIENCE {
-            return self.flush(list);
+            self.flush(list);
+            return;
         }
         self.turns.set(if list.is_empty() { 0 } else { self.turns.get() + 1 });
     }
 
-    /// Wakes all tasks now, because no turn may follow soon.
+    /// Wakes all tasks now, because no turn may follow soon. Returns whether there may have been
+    /// some. One of them may be a task of this loop, so the loop must look for work before it
+    /// sleeps.
     #[inline]
-    pub(crate) fn flush(&self, list: &WakeList) {
-        if self.turns.replace(0) > 0 {
+    pub(crate) fn flush(&self, list: &WakeList) -> bool {
+        let held = self.turns.replace(0) > 0;
+        if held {
             list.release();
         }
+        held
     }
 }
 
@@ -137,7 +143,11 @@ impl WakeList {
         self.holds.store(false, Ordering::Relaxed);
         let mut tasks = std::mem::take(&mut *guard);
         drop(guard);
-        tasks.drain(..).for_each(Waker::wake);
+        for task in tasks.drain(..) {
+            // A waker is foreign code. The panic hook reports its panic; the other tasks and the
+            // caller, which is not concerned, continue.
+            drop(catch_unwind(AssertUnwindSafe(|| task.wake())));
+        }
         // The next batch reuses the memory.
         let mut guard = self.tasks();
         if guard.capacity() < tasks.capacity() && guard.is_empty() {
@@ -203,8 +213,28 @@ mod tests {
         let (batch, list) = (WakeBatch::default(), WakeList::new());
         let tasks = tasks::<3>(&batch);
         batch.end_turn(&list);
-        batch.flush(&list);
+        assert!(batch.flush(&list), "the loop must look for work again");
         assert_eq!(wakes(&tasks), [1, 1, 1]);
+        assert!(!batch.flush(&list), "the loop may sleep");
+    }
+
+    #[test]
+    fn a_waker_that_panics_does_not_keep_the_others_from_being_woken() {
+        struct Broken;
+
+        impl Wake for Broken {
+            fn wake(self: Arc<Self>) {
+                panic!("this waker is broken");
+            }
+        }
+
+        let (batch, list) = (WakeBatch::default(), WakeList::new());
+        let first = tasks::<1>(&batch);
+        batch.push(Waker::from(Arc::new(Broken)));
+        let last = tasks::<1>(&batch);
+        batch.end_turn(&list);
+        list.release();
+        assert_eq!((wakes(&first), wakes(&last)), (vec![1], vec![1]));
     }
 
     #[test]
