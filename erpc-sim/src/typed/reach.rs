@@ -19,16 +19,22 @@ pub(super) struct Reach {
     /// When the outage began, which has not ended; `None` while a session is open.
     outage: Option<Instant>,
     open: Option<Instant>,
-    /// Since when the server cannot be reached; `None` while it can.
-    gone: Option<Instant>,
+    /// `None` while the server can be reached.
+    gone: Option<Gone>,
+}
+
+/// A server that cannot be reached.
+#[derive(Clone, Copy, Debug)]
+struct Gone {
+    since: Instant,
+    /// When the channel tries to reach the server at the latest: immediately if a session was open,
+    /// otherwise after the pause in progress.
+    tried: Instant,
 }
 
 impl Reach {
     /// Looks at the server: whether the channel can reach it, and whether it has an open session.
     /// The channel pauses between attempts, from `base` up to `cap`.
-    ///
-    /// Pauses double, and each is at least half as long as it could be. So the pause in progress
-    /// when the server can be reached again is not longer than twice the outage and the base.
     ///
     /// # Errors
     /// How long the channel has not used the server, if that is longer than a pause and an attempt
@@ -44,8 +50,9 @@ impl Reach {
         self.open = is_open.then(|| self.open.unwrap_or(now));
         if !is_reachable {
             self.reachable = None;
-            self.outage.get_or_insert(now);
-            self.gone.get_or_insert(now);
+            let outage = now - *self.outage.get_or_insert(now);
+            let pause = if is_open { Duration::ZERO } else { pause_after(outage, base, cap) };
+            self.gone.get_or_insert(Gone { since: now, tried: now + pause });
             return Ok(());
         }
         self.gone = None;
@@ -58,8 +65,7 @@ impl Reach {
                 let since = if was_open { now } else { since };
                 self.reachable = Some(since);
                 let outage = since - *self.outage.get_or_insert(now);
-                let pause = cap.min(2 * outage + base);
-                if now - since > pause + CONNECT + SLACK {
+                if now - since > pause_after(outage, base, cap) + CONNECT + SLACK {
                     return Err(now - since);
                 }
             }
@@ -67,15 +73,27 @@ impl Reach {
         Ok(())
     }
 
-    /// Since when the server cannot be reached, if it cannot.
-    pub(super) fn gone_since(&self) -> Option<Instant> {
-        self.gone
+    /// Whether the channel should have asked its resolver by `now`, because the server cannot be
+    /// reached. The channel last asked at `asked`. `notice` is the longest time in which an open
+    /// session or an attempt to open one fails, and the channel then asks.
+    ///
+    /// A channel that pauses learns nothing about the server. If the server was there during the
+    /// pause, the channel asks again only when its next attempt fails.
+    pub(super) fn is_overlooked(&self, now: Instant, asked: Instant, notice: Duration) -> bool {
+        self.gone.is_some_and(|gone| asked < gone.since && now > gone.tried + notice)
     }
 
     /// The channel does not know the server.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
+}
+
+/// The longest pause of a channel that has not reached a server for `outage`. Pauses double, and
+/// each is at least half as long as it could be. So the pause in progress is not longer than twice
+/// the outage and the base.
+fn pause_after(outage: Duration, base: Duration, cap: Duration) -> Duration {
+    cap.min(2 * outage + base)
 }
 
 #[cfg(test)]
@@ -121,5 +139,36 @@ mod tests {
             "the pause may be as long as the first outage"
         );
         assert!(look(7_000, true, false).is_err());
+    }
+    /// How long the channel of the next tests takes to notice that a server has gone.
+    const NOTICE: Duration = Duration::from_millis(500);
+
+    #[test]
+    fn a_channel_whose_server_goes_must_ask_its_resolver() {
+        let mut reach = Reach::default();
+        for (millis, is_reachable) in [(0, true), (100, true), (200, false)] {
+            assert_eq!(reach.look(at(millis), is_reachable, true, (BASE, CAP)), Ok(()));
+        }
+        assert!(!reach.is_overlooked(at(700), at(0), NOTICE));
+        assert!(reach.is_overlooked(at(701), at(0), NOTICE));
+        assert!(!reach.is_overlooked(at(701), at(201), NOTICE), "it has asked");
+    }
+
+    #[test]
+    fn a_channel_that_pauses_must_ask_only_after_its_next_attempt() {
+        let mut reach = Reach::default();
+        let mut look = |millis, is_reachable, is_open| {
+            assert_eq!(reach.look(at(millis), is_reachable, is_open, (BASE, CAP)), Ok(()));
+        };
+        look(0, true, true);
+        look(100, true, true);
+        look(200, false, false);
+        // The channel pauses, perhaps until 1,050 ms after the server goes again. So it misses that
+        // the server was there for 100 ms.
+        look(600, true, false);
+        look(700, false, false);
+        assert!(!reach.is_overlooked(at(1_300), at(590), NOTICE));
+        assert!(!reach.is_overlooked(at(2_250), at(590), NOTICE));
+        assert!(reach.is_overlooked(at(2_251), at(590), NOTICE));
     }
 }

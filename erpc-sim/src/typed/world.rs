@@ -496,13 +496,11 @@ impl World {
         {
             return Err("does not ask again although the answer has expired".into());
         }
-        let gone = self.reach[index].iter().filter_map(Reach::gone_since);
-        let unnoticed = 2 * LIVENESS + CONNECT + plan.resolve_pause + plan.latency + SLACK;
-        match gone.min() {
-            Some(gone) if queries.begun < gone && now > gone + unnoticed => {
-                Err("does not ask its resolver although a server is gone".into())
-            }
-            _ => Ok(()),
+        let notice = 2 * LIVENESS + CONNECT + plan.resolve_pause + plan.latency + SLACK;
+        let is_overlooked = |server: &Reach| server.is_overlooked(now, queries.begun, notice);
+        match self.reach[index].iter().any(is_overlooked) {
+            true => Err("does not ask its resolver although a server is gone".into()),
+            false => Ok(()),
         }
     }
 
