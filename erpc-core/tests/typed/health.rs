@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use erpc_core::calling::CallOptions;
@@ -203,12 +204,15 @@ fn no_service_serves_after_the_reporter_was_shut_down() {
     assert_eq!(health.status("test.Unknown"), ServingStatus::ServiceUnknown);
 }
 
-/// A server's reports, counted. If `reports`, each watch begins with the report that the server
-/// serves.
+/// A server whose watches are counted.
 struct Watched {
     began: AtomicU64,
-    reports: bool,
+    first_report: FirstReport,
 }
+
+/// The first report of a watch with this number, from 1, if there is one. `Err` if the server does
+/// not report its health.
+type FirstReport = fn(u64) -> Result<Option<ServingStatus>, Status>;
 
 impl Watched {
     async fn watch(
@@ -216,16 +220,16 @@ impl Watched {
         _: Request<'_, HealthCheckRequest>,
         out: Outgoing<HealthCheckResponse>,
     ) -> Result<(), Status> {
-        self.began.fetch_add(1, Ordering::Relaxed);
-        if self.reports {
-            out.send(HealthCheckResponse { status: ServingStatus::Serving.into() }).await?;
+        let number = self.began.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(status) = (self.first_report)(number)? {
+            out.send(HealthCheckResponse { status: status.into() }).await?;
         }
         std::future::pending().await
     }
 }
 
-fn watched(reports: bool, client: EndpointConfig) -> (TestBed, Arc<Watched>) {
-    let service = Arc::new(Watched { began: AtomicU64::new(0), reports });
+fn watched(first_report: FirstReport, client: EndpointConfig) -> (TestBed, Arc<Watched>) {
+    let service = Arc::new(Watched { began: AtomicU64::new(0), first_report });
     let mut routes = Routes::new();
     routes.server_streaming(WATCH, &service, Watched::watch).unwrap();
     (TestBed::with(routes, client, EndpointConfig::new()), service)
@@ -233,7 +237,7 @@ fn watched(reports: bool, client: EndpointConfig) -> (TestBed, Arc<Watched>) {
 
 #[test]
 fn a_server_that_does_not_report_in_time_counts_as_not_serving() {
-    let (bed, service) = watched(false, EndpointConfig::new());
+    let (bed, service) = watched(|_| Ok(None), EndpointConfig::new());
     let channel = Channel::to(&bed.client(), vec![SERVER]).health_check(SERVICE).build();
     let begun = bed.now();
     let error = bed.wait(channel.ready()).unwrap_err();
@@ -243,42 +247,86 @@ fn a_server_that_does_not_report_in_time_counts_as_not_serving() {
     assert_eq!(service.began.load(Ordering::Relaxed), 1, "the watch goes on");
 }
 
-#[test]
-fn a_further_session_to_a_server_asks_nothing_and_takes_it_no_calls() {
-    // The second session or the watch opens first, by chance.
-    let tested = (20..40).filter(|&millis| a_second_session_opens_after_the_watch(millis)).count();
-    assert!(tested > 0);
+/// Whether a call would find a server that serves.
+fn is_ready(channel: &Channel<MemTransport>) -> bool {
+    matches!(poll(pin!(channel.ready())), Poll::Ready(Ok(())))
 }
 
-/// Returns false if the second session of the channel opens before the watch.
-fn a_second_session_opens_after_the_watch(millis: u32) -> bool {
-    // The client may have three sessions. Two of them are in use elsewhere at first.
-    let (bed, service) = watched(true, EndpointConfig::new().max_sessions(3));
-    let client = bed.client();
-    let mut others = vec![bed.session(), bed.session()];
-    let began = || service.began.load(Ordering::Relaxed);
-    let channel = Channel::to(&client, vec![SERVER]).health_check(SERVICE).sessions(2);
-    let channel = channel.backoff(20 * MS, 20 * MS).build();
-    let is_ready = || poll(pin!(channel.ready())).is_ready();
-    assert!(!is_ready());
-    bed.run_for(millis * MS);
-    let sessions = || channel.backends()[0].sessions;
-    assert_eq!(sessions(), 1);
-    others.pop();
-    bed.until("the place is taken", || began() == 1 || sessions() == 2);
-    if sessions() == 2 {
-        return false;
+/// A channel with two sessions, of which the second opens after the watch has begun.
+struct LateSession {
+    bed: TestBed,
+    service: Arc<Watched>,
+    channel: Channel<MemTransport>,
+}
+
+impl LateSession {
+    /// Runs until the second session is open. Before and after that, the channel is ready.
+    ///
+    /// The second session or the watch opens first, by chance. `None` if it is the second session.
+    fn after(millis: u32, first_report: FirstReport) -> Option<Self> {
+        // The client may have three sessions. Two of them are in use elsewhere at first.
+        let (bed, service) = watched(first_report, EndpointConfig::new().max_sessions(3));
+        let client = bed.client();
+        let mut others = vec![bed.session(), bed.session()];
+        let began = || service.began.load(Ordering::Relaxed);
+        let channel = Channel::to(&client, vec![SERVER]).health_check(SERVICE).sessions(2);
+        let channel = channel.backoff(20 * MS, 20 * MS).build();
+        let is_ready = || is_ready(&channel);
+        assert!(!is_ready());
+        bed.run_for(millis * MS);
+        let sessions = || channel.backends()[0].sessions;
+        assert_eq!(sessions(), 1);
+        others.pop();
+        bed.until("the place is taken", || began() == 1 || sessions() == 2);
+        if sessions() == 2 {
+            return None;
+        }
+        bed.until("the server reports", is_ready);
+        others.pop();
+        bed.until("the second session is open", || {
+            assert!(is_ready(), "the server still serves");
+            sessions() == 2
+        });
+        Some(Self { bed, service, channel })
     }
-    bed.until("the server reports", is_ready);
-    others.pop();
-    bed.until("the second session is open", || {
-        assert!(is_ready(), "the server still serves");
-        sessions() == 2
-    });
-    for _ in 0..1_000 {
-        assert!(is_ready(), "the server still serves");
-        bed.turn();
+
+    fn all(first_report: FirstReport) -> Vec<Self> {
+        let all: Vec<_> = (20..40).filter_map(|millis| Self::after(millis, first_report)).collect();
+        assert!(!all.is_empty());
+        all
     }
-    assert_eq!(began(), 1);
-    true
+
+    fn is_ready(&self) -> bool {
+        is_ready(&self.channel)
+    }
+
+    /// Number of watches that the server has seen.
+    fn began(&self) -> u64 {
+        self.service.began.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_further_session_to_a_server_that_reports_asks_nothing_and_takes_it_no_calls() {
+    for late in LateSession::all(|_| Ok(Some(ServingStatus::Serving))) {
+        for _ in 0..1_000 {
+            assert!(late.is_ready(), "the server still serves");
+            late.bed.turn();
+        }
+        assert_eq!(late.began(), 1);
+    }
+}
+
+#[test]
+fn a_server_that_does_not_report_is_asked_again_when_any_session_opens() {
+    // The first watch reaches a server that does not report. The session that opens after it may
+    // lead to another server at the same address, which reports that it does not serve.
+    let changed: FirstReport = |number| match number {
+        1 => Err(Status::unimplemented("the test's status")),
+        _ => Ok(Some(ServingStatus::NotServing)),
+    };
+    for late in LateSession::all(changed) {
+        late.bed.until("the channel heeds the report", || !late.is_ready());
+        assert_eq!(late.began(), 2);
+    }
 }

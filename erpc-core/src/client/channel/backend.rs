@@ -219,12 +219,11 @@ impl<T: Transport> SessionKeeper<T> {
                 drop((balancer, backend));
             } else {
                 let opened = self.endpoint.scheduler().now();
-                // If another session is open, the server has not restarted: its last report holds.
+                // If another session is open, the last report holds: if the server has restarted,
+                // the watch itself ends.
                 let is_first = !backend.is_open();
                 backend.open.borrow_mut().push(Rc::clone(&link));
-                if is_first {
-                    backend.openings.count(executor);
-                }
+                backend.openings.count(is_first, executor);
                 if let Some((at, attempts)) = lost.take() {
                     log::reconnected(opened, &self.peer, opened - at, attempts);
                     balancer.reconnected();

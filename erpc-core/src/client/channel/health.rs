@@ -26,27 +26,36 @@ use crate::transport::Transport;
 /// otherwise.
 const FIRST_REPORT: Duration = Duration::from_secs(2);
 
-/// Counts how often a backend has opened a session while it had no other. Then the server may have
-/// restarted.
+/// Counts how often a backend has opened a session.
 #[derive(Default)]
 pub(super) struct Openings {
-    count: Cell<u64>,
+    count: Cell<OpeningCount>,
     waiters: RefCell<Waiters>,
 }
 
+#[derive(Clone, Copy, Default)]
+struct OpeningCount {
+    /// Sessions that opened while no other was open. Then the server may have restarted, so its
+    /// last report may be out of date.
+    first: u64,
+    /// All sessions that opened.
+    any: u64,
+}
+
 impl Openings {
-    /// Counts an opening.
-    pub(super) fn count(&self, executor: &Executor) {
-        self.count.set(self.count.get() + 1);
+    /// Counts an opening. `is_first`: no other session is open.
+    pub(super) fn count(&self, is_first: bool, executor: &Executor) {
+        let OpeningCount { first, any } = self.count.get();
+        self.count.set(OpeningCount { first: first + u64::from(is_first), any: any + 1 });
         let waiters = self.waiters.take();
         waiters.wake(executor);
     }
 
-    /// Waits until there were more than `seen` openings. Returns their number.
-    async fn after(&self, seen: u64, executor: &Executor) -> u64 {
+    /// Waits until `is_over` is true for the openings so far.
+    async fn until(&self, executor: &Executor, is_over: impl Fn(OpeningCount) -> bool) {
         poll_fn(|cx| {
-            if self.count.get() > seen {
-                return Poll::Ready(self.count.get());
+            if is_over(self.count.get()) {
+                return Poll::Ready(());
             }
             self.waiters.borrow_mut().add(executor, cx);
             Poll::Pending
@@ -67,31 +76,33 @@ pub(super) struct HealthWatch<T: Transport> {
 impl<T: Transport> HealthWatch<T> {
     pub(super) async fn run(self) {
         let executor = self.endpoint.scheduler().executor();
-        let mut seen = self.openings.after(0, executor).await;
+        self.openings.until(executor, |now| now.first > 0).await;
         let mut failures = 0;
         loop {
+            let seen = self.openings.count.get();
             let Some(mut reports) = self.watch() else { return };
+            let restarted = || self.openings.until(executor, move |now| now.first > seen.first);
             let ended = {
                 let mut follow = pin!(self.follow(&mut reports, &mut failures));
-                let mut opened = pin!(self.openings.after(seen, executor));
-                poll_fn(|cx| match opened.as_mut().poll(cx) {
-                    Poll::Ready(count) => Poll::Ready(Err(count)),
-                    Poll::Pending => follow.as_mut().poll(cx).map(Ok),
+                let mut restarted = pin!(restarted());
+                poll_fn(|cx| match restarted.as_mut().poll(cx) {
+                    Poll::Ready(()) => Poll::Ready(None),
+                    Poll::Pending => follow.as_mut().poll(cx).map(Some),
                 })
                 .await
             };
             drop(reports);
             match ended {
                 // The server may have restarted, so its last report may be out of date.
-                Err(count) => {
-                    seen = count;
-                    self.set(Health::Unknown);
-                }
-                Ok(Watched::Unsupported) => {
+                None => self.set(Health::Unknown),
+                // No watch shows that the server has restarted, perhaps as one that reports. Then
+                // each session opens again, but the backend may not know yet that the others have
+                // ended. So any opening counts.
+                Some(Watched::Unsupported) => {
                     self.set(Health::Serving);
-                    seen = self.openings.after(seen, executor).await;
+                    self.openings.until(executor, move |now| now.any > seen.any).await;
                 }
-                Ok(Watched::Lost) => {
+                Some(Watched::Lost) => {
                     failures += 1;
                     self.set(Health::NotServing);
                     let Some(backoff) = self.balancer.upgrade().map(|balancer| balancer.backoff())
@@ -101,8 +112,7 @@ impl<T: Transport> HealthWatch<T> {
                     let scheduler = self.endpoint.scheduler();
                     let pause = backoff.pause(failures, scheduler.random());
                     let sleep = Sleep::new(scheduler, scheduler.now() + pause);
-                    let opened = self.openings.after(seen, executor);
-                    seen = sleep.limit(opened).await.unwrap_or(seen);
+                    sleep.limit(restarted()).await.unwrap_or(());
                 }
             }
         }
