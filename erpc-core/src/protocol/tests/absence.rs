@@ -165,6 +165,32 @@ fn a_pong_to_any_ping_of_the_check_ends_it() {
 }
 
 #[test]
+fn a_check_ends_although_each_turn_takes_a_ping_interval_or_longer() {
+    let config = EndpointConfig::new().ping_interval(ms(100)).liveness_timeout(ms(300));
+    // A turn receives first, or runs its timers first.
+    for (time, is_read_first) in [(100, true), (100, false), (299, true), (299, false)] {
+        let (mut pair, session) = Pair::connected(1_472, config.clone());
+        away(&mut pair, ms(200));
+        pair.call(session, 1, b"after");
+        let mut turns = 0;
+        while pair.outcomes.is_empty() {
+            assert!(turns < 5, "turns of {time} ms, {is_read_first}: the call is not made");
+            turns += 1;
+            let sent = pair.take_to_server();
+            pair.burst_at_server(CLIENT, &sent);
+            away(&mut pair, ms(time));
+            if !is_read_first {
+                pair.pass(ms(0));
+            }
+            let answers = pair.take_to_client();
+            pair.burst_at_client(SERVER, &answers);
+            pair.pass(ms(0));
+        }
+        assert!(pair.outcome().result.is_ok(), "turns of {time} ms");
+    }
+}
+
+#[test]
 fn calls_wait_in_order_and_keep_their_deadlines_and_cancels_during_a_check() {
     let (mut pair, session) = back_after(Duration::from_secs(8));
     pair.echo = false;

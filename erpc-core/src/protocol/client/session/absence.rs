@@ -17,8 +17,8 @@
 //!
 //! A packet that was received before the loop was away proves nothing, although the loop reads it
 //! afterwards. So only the answer to a ping of this check ends the check. If the loop is away again
-//! during the check, the check begins anew: the answers to its earlier pings may be from before this
-//! second absence.
+//! during the check, for the liveness timeout, the check begins anew: the server may have answered
+//! the earlier pings and then dropped the session.
 
 use super::OpenSession;
 use crate::protocol::client::lines::Lines;
@@ -77,11 +77,18 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Whether the loop was away since the last ping of the current check. While the loop runs, a
-    /// check sends pings much more often than once per ping interval.
+    /// Whether the loop was away since the last ping of the current check for so long that the
+    /// server may have answered this ping and then dropped the session. While the loop runs, a
+    /// check sends pings much more often.
+    ///
+    /// A server with the same settings drops the session at the earliest a liveness timeout after
+    /// it has received the ping. A shorter limit would be wrong: if each turn of the loop took
+    /// longer than the limit, for example because of slow handlers, every answer would come too
+    /// late. The check would never end, although the server hears the client in each turn and keeps
+    /// the session.
     #[cold]
     pub(super) fn was_away_since_ping<X>(&self, turn: &Turn<'_, X>) -> bool {
-        self.liveness.last_ping() + turn.endpoint.config.ping_interval <= turn.now
+        self.liveness.last_ping() + turn.endpoint.config.liveness_timeout <= turn.now
     }
 
     /// Sends the first ping of a check.
