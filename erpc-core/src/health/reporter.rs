@@ -156,13 +156,18 @@ impl<'r> Watcher<'r> {
         told: Option<ServingStatus>,
         cx: &Context<'_>,
     ) -> Poll<(ServingStatus, bool)> {
+        // Cloning or dropping a waker may run any code, so the state must not be locked.
+        let waker = cx.waker().clone();
         let mut state = self.reporter.state();
-        let status = state.status(service);
-        if told != Some(status) || state.ended {
-            return Poll::Ready((status, state.ended));
-        }
-        state.watchers.insert(self.id, cx.waker().clone());
-        Poll::Pending
+        let (status, ended) = (state.status(service), state.ended);
+        let (outcome, unused) = if told != Some(status) || ended {
+            (Poll::Ready((status, ended)), Some(waker))
+        } else {
+            (Poll::Pending, state.watchers.insert(self.id, waker))
+        };
+        drop(state);
+        drop(unused);
+        outcome
     }
 }
 
@@ -186,5 +191,25 @@ impl Service for HealthReporter {
 impl fmt::Debug for HealthReporter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HealthReporter").field("services", &self.state().services).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use erpc_test_tools::limit::{secs, within};
+    use erpc_test_tools::wakers::on_clone;
+
+    use super::*;
+
+    #[test]
+    fn a_waker_may_use_the_reporter_while_it_is_cloned() {
+        within(secs(10), || {
+            let reporter = HealthReporter::new();
+            let other = reporter.clone();
+            let waker = on_clone(move || other.set("", ServingStatus::NotServing));
+            let (watcher, cx) = (Watcher::new(&reporter), Context::from_waker(&waker));
+            let change = watcher.poll_change("", Some(ServingStatus::Serving), &cx);
+            assert_eq!(change, Poll::Ready((ServingStatus::NotServing, false)));
+        });
     }
 }

@@ -52,16 +52,16 @@ impl Future for ShutdownSignal {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // Cloning or dropping a waker may run any code, so the state must not be locked.
+        let mut waker = Some(cx.waker().clone());
         let mut state = state();
-        if state.is_received {
-            return Poll::Ready(());
+        let is_received = state.is_received;
+        if !is_received {
+            std::mem::swap(&mut state.waiters[self.index], &mut waker);
         }
-        let waker = Some(cx.waker().clone());
-        let earlier = std::mem::replace(&mut state.waiters[self.index], waker);
-        // Dropping a waker may run any code, so the state must not be locked.
         drop(state);
-        drop(earlier);
-        Poll::Pending
+        drop(waker);
+        if is_received { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
@@ -112,6 +112,9 @@ mod tests {
     use std::sync::Arc;
     use std::task::Wake;
 
+    use erpc_test_tools::limit::{secs, within};
+    use erpc_test_tools::wakers::on_clone;
+
     use super::*;
 
     struct Nothing;
@@ -138,5 +141,17 @@ mod tests {
         drop(signal);
         assert_eq!(Arc::strong_count(&wakers[1]), 1);
         assert_eq!(Arc::strong_count(&kept), 2, "another signal still waits");
+    }
+
+    #[test]
+    fn a_waker_may_use_signals_while_it_is_cloned() {
+        within(secs(10), || {
+            let mut signal = ShutdownSignal::new(&mut state());
+            let waker = on_clone(|| {
+                let other = ShutdownSignal::new(&mut state());
+                drop(other);
+            });
+            assert!(pin!(&mut signal).poll(&mut Context::from_waker(&waker)).is_pending());
+        });
     }
 }

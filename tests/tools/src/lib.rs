@@ -11,6 +11,7 @@
 //! | [`limit`] | time limits of tests |
 //! | [`process`] | other processes, which end when the test does |
 //! | [`netns`], [`tun`] | network namespaces, and devices in them |
+//! | [`wakers`] | wakers with code of their own |
 //! | [`ipv4`], [`nat`] | headers of packets, and a network address translator |
 
 #![deny(missing_docs)]
@@ -26,3 +27,4 @@ pub mod process;
 pub mod random;
 pub mod statistics;
 pub mod tun;
+pub mod wakers;

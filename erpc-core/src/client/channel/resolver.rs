@@ -134,14 +134,16 @@ impl<R> LookupAnswer<R> {
     }
 
     fn poll(&self, waker: &Waker) -> Poll<io::Result<Vec<R>>> {
+        // Cloning or dropping a waker may run any code, so the answer must not be locked.
+        let mut waiter = Some(waker.clone());
         let mut answer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match answer.found.take() {
-            Some(found) => Poll::Ready(found),
-            None => {
-                answer.waiter = Some(waker.clone());
-                Poll::Pending
-            }
+        let found = answer.found.take();
+        if found.is_none() {
+            std::mem::swap(&mut answer.waiter, &mut waiter);
         }
+        drop(answer);
+        drop(waiter);
+        found.map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -149,4 +151,22 @@ impl<R> LookupAnswer<R> {
 #[cold]
 pub(super) fn panicked() -> io::Error {
     io::Error::other("the resolver panicked; the panic message is on standard error")
+}
+
+#[cfg(test)]
+mod tests {
+    use erpc_test_tools::limit::{secs, within};
+    use erpc_test_tools::wakers::on_clone;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_may_come_while_its_waker_is_cloned() {
+        within(secs(10), || {
+            let answer = Arc::new(LookupAnswer::default());
+            let thread = Arc::clone(&answer);
+            let waker = on_clone(move || thread.give(Ok(vec![7])));
+            assert!(matches!(answer.poll(&waker), Poll::Ready(Ok(found)) if found == [7]));
+        });
+    }
 }
