@@ -152,6 +152,8 @@ mod chosen {
         ProbeForgotten,
         /// A session's timer is not rearmed after it has fired.
         TimerNotArmedAgain,
+        /// A call of one packet, sent once, is never overdue.
+        SimpleCallsWait,
         /// A pong does not count as a sign of life.
         PongIgnored,
         /// A repeated request is executed again after it was answered.

@@ -263,10 +263,10 @@ impl Load {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_answer(&self, request: &MsgBuf, answer: &[u8], number: u64) -> bool {
         match &self.work {
-            Work::Mirror { .. } => answer == request.as_slice(),
+            Work::Mirror { .. } => payload::is_equal(answer, request.as_slice()),
             Work::Echo { answer: len, .. } => payload::is_echo(answer, number, *len),
             Work::Sink { answers, .. } => {
                 answers.as_ref().is_some_and(|answers| answers.is_answer(answer, number))

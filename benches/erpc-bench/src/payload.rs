@@ -77,6 +77,24 @@ pub(crate) fn fill(out: &mut [u8]) {
     write_pattern(out, 0, 0);
 }
 
+/// Whether two messages are equal. Two comparisons of 16 bytes for small messages, because a call of
+/// `memcmp` takes a tenth of the client's time.
+#[inline(always)]
+pub(crate) fn is_equal(a: &[u8], b: &[u8]) -> bool {
+    const HALF: usize = 16;
+    let words = |bytes: &[u8]| {
+        let (first, last) = (bytes.first_chunk::<HALF>()?, bytes.last_chunk::<HALF>()?);
+        Some((u128::from_ne_bytes(*first), u128::from_ne_bytes(*last)))
+    };
+    if a.len() != b.len() || a.len() > 2 * HALF {
+        return a == b;
+    }
+    match (words(a), words(b)) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    }
+}
+
 /// Gives a request its number. A request of less than 8 bytes is filled with the number's lowest
 /// byte.
 #[inline]

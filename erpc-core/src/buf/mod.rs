@@ -8,9 +8,11 @@ mod block;
 mod msgbuf;
 mod packet;
 mod pool;
+mod prefetch;
 
 pub use block::Arena;
 pub(crate) use msgbuf::MIN_PAYLOAD;
 pub use msgbuf::MsgBuf;
 pub use packet::TxPacket;
 pub use pool::{NoMemory, Pool, PoolStats};
+pub use prefetch::prefetch;

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::event_loop::turn::{HeldLoop, LoopGaps, Turns};
 use crate::event_loop::unread::Unread;
 use crate::log;
+use crate::protocol::Stage;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, CongestionControl,
     ConnectError, Core, EndpointConfig, Event, EventSink, Local, NewCall, Notice, ProtocolStats,
@@ -416,6 +417,13 @@ impl<T: Transport> Rpc<T> {
         let mut queue_wait = QueueWait { absence, delay: 0 };
         let mut work = received;
         let stamps_packets = self.stamps_packets;
+        if received > 1 && self.core.is_crowded() {
+            for stage in [Stage::Sessions, Stage::Messages] {
+                for at in 0..received {
+                    self.core.prefetch(rx.packet(at).bytes, stage);
+                }
+            }
+        }
         for at in 0..received {
             if stamps_packets && at > 0 {
                 now = clock::now();

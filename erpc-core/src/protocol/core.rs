@@ -11,7 +11,7 @@ use super::index::SessionIndex;
 use super::proofs::Proofs;
 use super::server::{Acceptor, Open, ServerTable};
 use super::stats::{DropReason, ProtocolStats};
-use super::turn::{QueueWait, Turn};
+use super::turn::{QueueWait, Stage, Turn};
 use super::wheel::{MAX_EXPIRED, TimerId, Timers};
 use super::{
     Body, Cause, ClientId, ClientStats, ConfigError, ConnectError, Event, NewCall, Notice,
@@ -25,7 +25,7 @@ use crate::time::Instant;
 use crate::transport::{Path, Route, RxPacket, TxQueue, Undelivered};
 use crate::wire::checksum;
 use crate::wire::control::Control;
-use crate::wire::{HEADER_LEN, Header, HeaderError, Kind, ReplyInfo, VERSION};
+use crate::wire::{HEADER_LEN, Header, HeaderError, HeaderWords, Kind, ReplyInfo, VERSION};
 
 /// Minimum capacity of a response buffer that is taken from the pool, in bytes.
 const FIRST_BUFFER: usize = 40;
@@ -180,6 +180,27 @@ impl<R: Route> Core<R> {
         self.server.listen(acceptor, self.endpoint.local.capacity - replies);
     }
 
+    /// Whether this endpoint has so many sessions that they do not stay in the fastest caches.
+    #[inline]
+    pub(crate) fn is_crowded(&self) -> bool {
+        /// Sessions whose state fits the first-level cache.
+        const FEW: usize = 64;
+        self.client.len().max(self.server.len()) > FEW
+    }
+
+    /// Loads into the cache what [`Core::receive`] will read and write for a packet. Called for the
+    /// packets of a burst before the first is received, one stage after the other, so that many
+    /// cache misses overlap instead of following each other.
+    #[inline]
+    pub(crate) fn prefetch(&self, packet: &[u8], stage: Stage) {
+        let Some(header) = HeaderWords::read(packet) else { return };
+        if header.connection().is_server_role() {
+            self.server.prefetch(header, stage);
+        } else {
+            self.client.prefetch(header, stage);
+        }
+    }
+
     /// Receives a packet. Pushes the packets that answer it into `tx`, and as its last act passes
     /// the event to `sink`. If the packet has no valid header, `sink` is not called.
     ///
@@ -198,17 +219,17 @@ impl<R: Route> Core<R> {
         let RxPacket { route, bytes, marked } = packet;
         let turn = &mut Turn { queue_wait, marked, ..Turn::new(now, &mut self.endpoint, tx) };
         turn.endpoint.stats.rx_packets += 1;
-        let (header, body) = match parse(bytes) {
-            Ok(Parsed { header, body }) => (header, body),
+        let (header, body) = match split(bytes) {
+            Ok(parts) => parts,
             Err(error) => return self.bad_header(&route, bytes, error, tx),
         };
-        if header.kind == Kind::Request {
-            let plain = self.server.plain_request(turn, &route, &header, body.len());
+        if header.connection().is_server_role() {
+            let plain = self.server.plain_request(turn, &route, header, body.len());
             if let Some((handle, buffer)) = plain {
                 turn.endpoint.stats.rx_delivered += 1;
                 let request = Request {
                     handle,
-                    method: header.aux,
+                    method: header.aux(),
                     body: Body::Packet(body),
                     peer: route,
                     extended: false,
@@ -217,17 +238,22 @@ impl<R: Route> Core<R> {
                 };
                 return sink.on_event(self, tx, Event::Request(request));
             }
-        } else if header.kind == Kind::Response {
-            let plain = self.client.plain_response(turn, &route, &header, body.len());
+        } else {
+            let plain = self.client.plain_response(turn, &route, header, body.len());
             if let Some(Finished { token, request }) = plain {
                 turn.endpoint.stats.rx_delivered += 1;
                 let result = Ok(Reply { body: Body::Packet(body), extended: false });
                 return sink.on_event(self, tx, Event::Reply { token, result, request });
             }
         }
-        let packet = RxPacket { route, bytes: body, marked };
-        let event = self.receive_any(now, queue_wait, header, packet, tx);
-        sink.on_event(self, tx, event);
+        match Header::from_words(header) {
+            Ok(header) => {
+                let packet = RxPacket { route, bytes: body, marked };
+                let event = self.receive_any(now, queue_wait, header, packet, tx);
+                sink.on_event(self, tx, event);
+            }
+            Err(error) => self.bad_header(&route, bytes, error, tx),
+        }
     }
 
     /// Receives a packet that is not the common case. `packet.bytes` holds only the body.
@@ -756,18 +782,20 @@ impl<R: Route> Core<R> {
     }
 }
 
-/// A packet's header and body. The trailer has been verified and removed.
-struct Parsed<'p> {
-    header: Header,
-    body: &'p [u8],
+/// A packet's header, whose version is not checked, and its body. The trailer, if there is one, has
+/// been verified and removed.
+#[inline(always)]
+fn split(bytes: &[u8]) -> Result<(HeaderWords, &[u8]), HeaderError> {
+    let header = HeaderWords::read(bytes).ok_or(HeaderError::Truncated)?;
+    let bytes = if header.has_trailer() { unseal(header, bytes)? } else { bytes };
+    Ok((header, &bytes[HEADER_LEN..]))
 }
 
-/// Parses a packet. The checksum, if there is one, is verified before anything else is used.
-#[inline(always)]
-fn parse(bytes: &[u8]) -> Result<Parsed<'_>, HeaderError> {
-    let header = Header::parse(bytes)?;
-    let bytes = if header.flags.trailer() { verify(bytes)? } else { bytes };
-    Ok(Parsed { header, body: &bytes[HEADER_LEN..] })
+/// A packet without its trailer, which is verified before anything else but the version is used.
+#[inline(never)]
+fn unseal(header: HeaderWords, bytes: &[u8]) -> Result<&[u8], HeaderError> {
+    Header::from_words(header)?;
+    verify(bytes)
 }
 
 /// A packet without its trailer.

@@ -103,6 +103,12 @@ impl SlotSet {
         self.0 == 0
     }
 
+    /// The number of slots in the set.
+    #[inline]
+    pub(super) const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
     #[inline]
     pub(super) const fn contains(self, slot: SlotIndex) -> bool {
         self.0 & slot.bit() != 0

@@ -63,4 +63,5 @@ pub use rtt::MAX_RTO;
 pub use server::{Acceptor, KEPT_CAPACITY, ListenGroup};
 pub use stats::{ClientStats, DropReason, ProtocolStats, Retransmissions, SessionStats};
 pub use turn::QueueWait;
+pub(crate) use turn::Stage;
 pub use wheel::MAX_EXPIRED;

@@ -26,6 +26,6 @@ impl<X: TxQueue> Turn<'_, X> {
         };
         padded.resize(len);
         let header = message.emit_padded(connection, nonce, padded.as_mut_slice());
-        self.tx.push(route, padded.single_packet(&header));
+        self.tx.push(route, padded.single_packet(header.to_words()));
     }
 }

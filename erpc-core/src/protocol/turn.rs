@@ -6,6 +6,15 @@ use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::TxQueue;
 
+/// What [`Core::prefetch`](super::Core::prefetch) loads. The second needs what the first has loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Sessions and their slots.
+    Sessions,
+    /// The messages in these slots.
+    Messages,
+}
+
 /// How long the packets of a burst may have waited in this endpoint's receive queue. This delay is
 /// the endpoint's own, not the network's.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

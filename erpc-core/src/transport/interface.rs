@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::ChargeModel;
 use super::undelivered::Undelivered;
-use crate::buf::{Arena, MIN_PAYLOAD, TxPacket};
-use crate::wire::HEADER_LEN;
+use crate::buf::{Arena, MIN_PAYLOAD, MsgBuf, TxPacket};
 use crate::wire::checksum::TRAILER_LEN;
+use crate::wire::{HEADER_LEN, HeaderWords};
 
 /// Maximum number of packets that one [`RxQueue::burst`] hands out. A [`TxQueue`] should also stage
 /// at most this many packets before it flushes on its own.
@@ -247,6 +247,14 @@ pub trait TxQueue {
     /// Stages a packet of a message. The queue copies it or holds a reference to the msgbuf
     /// ([`TxPacket::hold`]) until it is flushed.
     fn push(&mut self, route: &Self::Route, packet: TxPacket<'_>);
+
+    /// Stages a message of one packet, as [`TxQueue::push`] would stage the packet that consists of
+    /// `header` and `message`. A queue that copies packets overrides this, so that it writes the
+    /// header to its own memory, and not to the msgbuf first.
+    #[inline]
+    fn push_single(&mut self, route: &Self::Route, header: HeaderWords, message: &mut MsgBuf) {
+        self.push(route, message.single_packet(header));
+    }
 
     /// Sends the staged packets. On return the queue holds no msgbuf and no device reads one.
     ///

@@ -98,6 +98,118 @@ pub struct Header {
     pub flags: Flags,
 }
 
+/// A header in its three words of 8 bytes, which are little endian on the wire. The common case
+/// compares and writes whole words; [`Header`] has the single fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeaderWords {
+    pub(crate) connection: u64,
+    /// The [`Head`] with the packet number in the lower half, the request number in the upper half.
+    pub(crate) numbers: u64,
+    /// `aux` in the lower half, `size` in the upper half.
+    pub(crate) sizes: u64,
+}
+
+/// The first four bytes of the second word: version, kind, flags and packet number. Here the packet
+/// number is 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Head(u32);
+
+impl Head {
+    #[inline(always)]
+    pub(crate) const fn new(kind: Kind, flags: Flags) -> Self {
+        Self((VERSION | (kind as u8) << 2 | flags.0) as u32)
+    }
+
+    /// Whether the packet's message is cut into large packets.
+    #[inline(always)]
+    pub(crate) const fn large(self) -> bool {
+        self.0 & Flags::LARGE.0 as u32 != 0
+    }
+
+    /// As the head of a message that is not cut into large packets.
+    #[inline(always)]
+    pub(crate) const fn small(self) -> Self {
+        Self(self.0 & !(Flags::LARGE.0 as u32))
+    }
+
+    /// The head of a message that is cut into large packets if `large`.
+    #[inline(always)]
+    pub(crate) const fn with_large(self, large: bool) -> Self {
+        Self(self.small().0 | (large as u32) << 7)
+    }
+}
+
+impl HeaderWords {
+    /// The header of the only packet of a message.
+    #[inline(always)]
+    pub(crate) const fn single(
+        connection: ConnectionId,
+        head: Head,
+        request: RequestNumber,
+        aux: u32,
+        size: u32,
+    ) -> Self {
+        Self {
+            connection: connection.to_u64(),
+            numbers: head.0 as u64 | (request.to_u32() as u64) << 32,
+            sizes: aux as u64 | (size as u64) << 32,
+        }
+    }
+
+    /// Reads the words at the front of `packet`; `None` if it is shorter than a header.
+    #[inline(always)]
+    pub(crate) fn read(packet: &[u8]) -> Option<Self> {
+        let (words, _) = packet.first_chunk::<HEADER_LEN>()?.as_chunks::<8>();
+        let [connection, numbers, sizes] = [0, 1, 2].map(|at| u64::from_le_bytes(words[at]));
+        Some(Self { connection, numbers, sizes })
+    }
+
+    #[inline(always)]
+    pub(crate) const fn connection(self) -> ConnectionId {
+        ConnectionId::from_u64(self.connection)
+    }
+
+    /// Version, kind, flags and packet number.
+    #[inline(always)]
+    pub(crate) const fn head(self) -> Head {
+        Head(self.numbers as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn request(self) -> RequestNumber {
+        RequestNumber::from_u32((self.numbers >> 32) as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn aux(self) -> u32 {
+        self.sizes as u32
+    }
+
+    #[inline(always)]
+    pub(crate) const fn size(self) -> u32 {
+        (self.sizes >> 32) as u32
+    }
+
+    /// Whether the packet has a trailer.
+    #[inline(always)]
+    pub(crate) const fn has_trailer(self) -> bool {
+        self.numbers & Flags::TRAILER.0 as u64 != 0
+    }
+
+    /// The header in wire form.
+    #[must_use]
+    #[inline(always)]
+    pub const fn to_bytes(self) -> [u8; HEADER_LEN] {
+        let mut out = [[0; 8]; 3];
+        out[0] = self.connection.to_le_bytes();
+        out[1] = self.numbers.to_le_bytes();
+        out[2] = self.sizes.to_le_bytes();
+        let mut bytes = [0; HEADER_LEN];
+        bytes.copy_from_slice(out.as_flattened());
+        bytes
+    }
+}
+
 /// Flags of a packet: whether it has a trailer, whether its message has an extension, and in which
 /// size its message is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -184,15 +296,16 @@ impl Header {
     /// [`HeaderError`] for a short packet or a packet of another version.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, HeaderError> {
-        let Some(bytes) = packet.first_chunk::<HEADER_LEN>() else {
-            return Err(HeaderError::Truncated);
-        };
-        let word = |at: usize| -> u64 {
-            let mut w = [0; 8];
-            w.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(w)
-        };
-        let (connection, numbers, sizes) = (word(0), word(8), word(16));
+        Self::from_words(HeaderWords::read(packet).ok_or(HeaderError::Truncated)?)
+    }
+
+    /// The header that these words hold.
+    ///
+    /// # Errors
+    /// [`HeaderError::Version`] for a packet of another version.
+    #[inline]
+    pub const fn from_words(words: HeaderWords) -> Result<Self, HeaderError> {
+        let HeaderWords { connection, numbers, sizes } = words;
         let vkf = numbers as u8;
         if vkf & VERSION_BITS != VERSION {
             return Err(HeaderError::Version(vkf & VERSION_BITS));
@@ -215,20 +328,22 @@ impl Header {
         ReplyInfo::from_u32(self.aux)
     }
 
+    /// The header in three words.
+    #[must_use]
+    #[inline(always)]
+    pub fn to_words(&self) -> HeaderWords {
+        let head = u64::from(Head::new(self.kind, self.flags).0);
+        let numbers =
+            head | u64::from(self.packet.get()) << 8 | u64::from(self.request.to_u32()) << 32;
+        let sizes = u64::from(self.aux) | u64::from(self.size) << 32;
+        HeaderWords { connection: self.connection.to_u64(), numbers, sizes }
+    }
+
     /// The header in wire form.
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
-        let vkf = VERSION | (self.kind as u8) << 2 | self.flags.0;
-        let numbers = u64::from(vkf)
-            | u64::from(self.packet.get()) << 8
-            | u64::from(self.request.to_u32()) << 32;
-        let sizes = u64::from(self.aux) | u64::from(self.size) << 32;
-        let mut out = [0; HEADER_LEN];
-        out[..8].copy_from_slice(&self.connection.to_u64().to_le_bytes());
-        out[8..16].copy_from_slice(&numbers.to_le_bytes());
-        out[16..].copy_from_slice(&sizes.to_le_bytes());
-        out
+        self.to_words().to_bytes()
     }
 }
 
@@ -258,6 +373,24 @@ mod tests {
         #[test]
         fn an_emitted_header_is_parsed_unchanged(header in any_header()) {
             prop_assert_eq!(Header::parse(&header.to_bytes()), Ok(header));
+        }
+
+        #[test]
+        fn the_words_of_a_header_are_its_fields(header in any_header()) {
+            let words = header.to_words();
+            prop_assert_eq!(HeaderWords::read(&header.to_bytes()), Some(words));
+            prop_assert_eq!(words.connection(), header.connection);
+            prop_assert_eq!((words.request(), words.aux(), words.size()), (header.request, header.aux, header.size));
+            prop_assert_eq!(words.has_trailer(), header.flags.trailer());
+            let first = Header { packet: PacketNumber::default(), ..header };
+            let head = Head::new(header.kind, header.flags);
+            prop_assert_eq!(head == words.head(), first == header);
+            let Header { connection, request, aux, size, .. } = header;
+            prop_assert_eq!(HeaderWords::single(connection, head, request, aux, size), first.to_words());
+            let (small, large) = (header.flags.with_large(false), header.flags.with_large(true));
+            prop_assert_eq!(head.large(), header.flags.large());
+            prop_assert_eq!(head.small(), Head::new(header.kind, small));
+            prop_assert_eq!(head.with_large(true), Head::new(header.kind, large));
         }
 
         #[test]

@@ -27,6 +27,14 @@ impl PacketLayout {
         Self { size, first, rest }
     }
 
+    /// The layout of a message that is one packet on its path.
+    #[must_use]
+    #[inline]
+    pub const fn single(size: u32) -> Self {
+        let payload = if size == 0 { 1 } else { size };
+        Self { size, first: payload, rest: payload }
+    }
+
     /// The layout of a message of another size on the same path.
     #[must_use]
     #[inline]

@@ -18,7 +18,10 @@ mod short;
 mod stamp;
 mod status;
 
-pub use header::{ANNOUNCEMENT, CANCEL, Flags, HEADER_LEN, Header, HeaderError, Kind, VERSION};
+pub(crate) use header::Head;
+pub use header::{
+    ANNOUNCEMENT, CANCEL, Flags, HEADER_LEN, Header, HeaderError, HeaderWords, Kind, VERSION,
+};
 pub use layout::PacketLayout;
 pub use numbers::{ConnectionId, PacketNumber, RequestNumber};
 pub use reply_info::ReplyInfo;

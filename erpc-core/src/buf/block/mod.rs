@@ -17,6 +17,7 @@
 use std::alloc::Layout;
 use std::ptr::{NonNull, null_mut};
 
+use super::prefetch::prefetch_line;
 use crate::sync::alloc::{alloc_zeroed, dealloc};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 use crate::sync::{Arc, Witness};
@@ -361,6 +362,13 @@ impl BlockRef {
     /// Whether the block belongs to no pool.
     pub(super) fn is_homeless(&self) -> bool {
         self.header().home.is_none()
+    }
+
+    /// Loads the header and the first line of the payload into the cache.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch_line(self.header.as_ptr().cast());
+        prefetch_line(self.payload());
     }
 
     /// Whether this is the only reference and the block belongs to `home`.

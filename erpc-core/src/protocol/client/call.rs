@@ -14,19 +14,38 @@ use crate::wire::PacketLayout;
 use crate::wire::extension::{DEADLINE_AT, EXTENSION_HEAD, continues, remaining};
 
 /// A request in a slot.
+///
+/// Nearly all calls are *simple* from beginning to end: one packet, sent at most once, nothing
+/// received for it yet. A simple call needs only the fields of this struct, which fit a cache line
+/// with the rest of the slot. The other fields are in [`Progress`].
 pub(super) struct Call {
     request: MsgBuf,
     token: u64,
     method: u32,
-    /// The deadline of an extended request; `None` if the request has no extension.
-    extended: Option<Instant>,
-    /// How the request is cut into packets, and whether these are the session's large packets.
-    layout: PacketLayout,
+    /// Whether the request is cut into the session's large packets.
     is_large: bool,
-    /// How much of the request the server may have received in packets of another size.
-    before: Before,
+    /// Whether the request has an extension.
+    is_extended: bool,
+    /// Whether the packet of a simple call was sent.
+    is_sent: bool,
+    /// What the call waits for. The call is then in the line or list of that resource.
+    waiting: Option<Blocked>,
     /// What the last request packet reserves. Cached.
     last_cost: Cost,
+    /// When the call ends if it has no response. [`Instant::NEVER`] without an extension.
+    deadline: Instant,
+    /// When a simple call began or was sent.
+    sent_at: Instant,
+    /// `None` if the call is simple.
+    progress: Option<Box<Progress>>,
+}
+
+/// What is known of a call that is not simple.
+struct Progress {
+    /// How the request is cut into packets.
+    layout: PacketLayout,
+    /// How much of the request the server may have received in packets of another size.
+    before: Before,
     /// Request packets `0..sent` are acknowledged, or were sent since the last roll-back.
     sent: u32,
     /// Request packets `0..acked` are acknowledged, and their credits are released.
@@ -36,10 +55,43 @@ pub(super) struct Call {
     ever_sent: u32,
     retry: RetryTimer,
     recovery: Recovery,
-    /// What the call waits for. The call is then in the line or list of that resource.
-    waiting: Option<Blocked>,
     /// The response, once it is known to have several packets or to be announced.
     response: Option<Box<Response>>,
+}
+
+impl Progress {
+    /// A request of `layout`, of which no packet was sent.
+    #[inline]
+    fn new(layout: PacketLayout, now: Instant) -> Self {
+        Self {
+            layout,
+            before: Before::Nothing,
+            sent: 0,
+            acked: 0,
+            ever_sent: 0,
+            retry: RetryTimer::new(now),
+            recovery: Recovery::NONE,
+            response: None,
+        }
+    }
+
+    /// Whether the request is a single packet that was sent once, and nothing was received for it
+    /// yet.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.layout.packets() == 1
+            && self.sent == 1
+            && self.acked == 0
+            && !self.retry.is_accepted()
+            && !self.recovery.was_retransmitted()
+            && self.response.is_none()
+    }
+}
+
+/// Drops what was known of a call. Not inlined, so that the path of plain calls stays short.
+#[cold]
+fn drop_cold(progress: Box<Progress>) {
+    drop(progress);
 }
 
 /// How much of a request was sent before it was cut into other packets.
@@ -74,37 +126,54 @@ impl Call {
         last_cost: Cost,
         now: Instant,
     ) -> Self {
-        Self {
-            request: new.request,
-            token: new.token,
-            method: new.method,
-            extended: new.extended.then_some(new.deadline),
-            layout,
-            is_large,
-            before: Before::Nothing,
-            last_cost,
-            sent: 0,
-            acked: 0,
-            ever_sent: 0,
-            retry: RetryTimer::new(now),
-            recovery: Recovery::NONE,
-            waiting: None,
-            response: None,
-        }
+        let is_simple = layout.packets() == 1;
+        let progress = (!is_simple).then(|| Box::new(Progress::new(layout, now)));
+        Self { is_sent: false, progress, ..Self::sent_whole(new, is_large, last_cost, now) }
     }
 
     /// A call whose only packet has just been sent.
     #[inline(always)]
-    pub(super) fn sent_whole(
-        new: NewCall,
-        layout: PacketLayout,
-        is_large: bool,
-        last_cost: Cost,
-        now: Instant,
-    ) -> Self {
-        debug_assert!(layout.packets() == 1 && !new.extended);
-        let call = Self::new(new, layout, is_large, last_cost, now);
-        Self { sent: 1, ever_sent: 1, extended: None, ..call }
+    pub(super) fn sent_whole(new: NewCall, is_large: bool, last_cost: Cost, now: Instant) -> Self {
+        let NewCall { request, token, method, extended, deadline } = new;
+        Self {
+            request,
+            token,
+            method,
+            is_large,
+            is_extended: extended,
+            is_sent: true,
+            waiting: None,
+            last_cost,
+            deadline,
+            sent_at: now,
+            progress: None,
+        }
+    }
+
+    /// What is known of the call, which is not simple from now on.
+    #[inline]
+    fn progress(&mut self) -> &mut Progress {
+        let (size, sent) = (self.request.len() as u32, u32::from(self.is_sent));
+        let sent_at = self.sent_at;
+        self.progress.get_or_insert_with(|| {
+            let layout = PacketLayout::single(size);
+            Box::new(Progress { sent, ever_sent: sent, ..Progress::new(layout, sent_at) })
+        })
+    }
+
+    /// A property of the call, which is `simple` if the call is simple.
+    #[inline(always)]
+    fn of<T>(&self, simple: T, get: impl FnOnce(&Progress) -> T) -> T {
+        match &self.progress {
+            None => simple,
+            Some(progress) => get(progress),
+        }
+    }
+
+    /// Loads the first bytes of the request into the cache.
+    #[inline]
+    pub(super) fn prefetch_request(&self) {
+        self.request.prefetch();
     }
 
     #[inline]
@@ -118,8 +187,8 @@ impl Call {
     }
 
     #[inline]
-    pub(super) fn layout(&self) -> &PacketLayout {
-        &self.layout
+    pub(super) fn layout(&self) -> PacketLayout {
+        self.of(PacketLayout::single(self.request.len() as u32), |progress| progress.layout)
     }
 
     /// Whether the request is cut into the session's large packets.
@@ -129,57 +198,58 @@ impl Call {
     }
 
     #[inline]
-    pub(super) fn retry(&self) -> &RetryTimer {
-        &self.retry
+    pub(super) fn retry(&self) -> RetryTimer {
+        self.of(RetryTimer::new(self.sent_at), |progress| progress.retry)
     }
 
     #[inline]
     pub(super) fn retry_mut(&mut self) -> &mut RetryTimer {
-        &mut self.retry
+        &mut self.progress().retry
     }
 
-    pub(super) fn recovery(&self) -> &Recovery {
-        &self.recovery
+    pub(super) fn recovery(&self) -> Recovery {
+        self.of(Recovery::NONE, |progress| progress.recovery)
     }
 
     pub(super) fn recovery_mut(&mut self) -> &mut Recovery {
-        &mut self.recovery
+        &mut self.progress().recovery
     }
 
     pub(super) fn response(&self) -> Option<&Response> {
-        self.response.as_deref()
+        self.progress.as_ref()?.response.as_deref()
     }
 
     pub(super) fn response_mut(&mut self) -> Option<&mut Response> {
-        self.response.as_deref_mut()
+        self.progress.as_mut()?.response.as_deref_mut()
     }
 
     /// When the call ends if it has no response; [`Instant::NEVER`] for a request without an
     /// extension.
     pub(super) fn deadline(&self) -> Instant {
-        self.extended.unwrap_or(Instant::NEVER)
+        self.deadline
+    }
+
+    /// When a simple call was sent; `None` if it was not sent, or if the call is not simple.
+    #[inline]
+    pub(super) fn simple_sent_at(&self) -> Option<Instant> {
+        (self.progress.is_none() && self.is_sent).then_some(self.sent_at)
     }
 
     /// Whether the request is a single packet that was sent once, and nothing was received for it
     /// yet.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
-        self.layout.packets() == 1
-            && self.sent == 1
-            && self.acked == 0
-            && !self.retry.is_accepted()
-            && !self.recovery.was_retransmitted()
-            && self.response.is_none()
+        self.of(self.is_sent, Progress::is_plain)
     }
 
     #[inline(always)]
     pub(super) fn finish_plain(self) -> FinishedPlain {
-        let Self { request, token, method, last_cost, retry, response, .. } = self;
-        // A plain call has no response in reassembly: `forget` skips no destructor.
-        debug_assert!(response.is_none());
-        std::mem::forget(response);
-        let finished = Finished { token, request };
-        FinishedPlain { finished, method, cost: last_cost, sent_at: retry.active_at() }
+        let sent_at = self.of(self.sent_at, |progress| progress.retry.active_at());
+        let Self { request, token, method, last_cost, progress, .. } = self;
+        if let Some(progress) = progress {
+            drop_cold(progress);
+        }
+        FinishedPlain { finished: Finished { token, request }, method, cost: last_cost, sent_at }
     }
 
     // Sending.
@@ -187,38 +257,40 @@ impl Call {
     /// The next request packet to send. `None` if all are sent, or the server has the request.
     #[inline]
     pub(super) fn next_to_send(&self) -> Option<u32> {
-        let owes = self.sent < self.layout.packets()
-            && !self.retry.is_accepted()
-            && self.response.is_none();
-        owes.then_some(self.sent)
+        let Some(progress) = &self.progress else { return (!self.is_sent).then_some(0) };
+        let owes = progress.sent < progress.layout.packets()
+            && !progress.retry.is_accepted()
+            && progress.response.is_none();
+        owes.then_some(progress.sent)
     }
 
     /// What a request packet reserves.
     #[inline]
     pub(super) fn cost(&self, charges: &Charges, packet: u32) -> Cost {
-        if packet + 1 == self.layout.packets() {
+        let layout = self.layout();
+        if packet + 1 == layout.packets() {
             return self.last_cost;
         }
-        charges.packet(&self.layout, packet)
+        charges.packet(&layout, packet)
     }
 
     /// The header's `aux` word of a request packet: the method in packet 0, the time of sending in
     /// others.
     #[inline]
     pub(super) fn aux(&self, packet: u32, now: Instant) -> u32 {
-        if packet == 0 { self.method } else { self.recovery.stamp_at(now).to_u32() }
+        if packet == 0 { self.method } else { self.recovery().stamp_at(now).to_u32() }
     }
 
     #[inline]
     pub(super) fn is_extended(&self) -> bool {
-        self.extended.is_some()
+        self.is_extended
     }
 
     /// The request, of which the caller sends this packet. Before each copy of packet 0, the
     /// remaining time until the deadline is written into the extension.
     #[inline]
     pub(super) fn request_for(&mut self, packet: u32, now: Instant) -> &mut MsgBuf {
-        let stale = mutant!(StampedOnce) && self.ever_sent > 0;
+        let stale = mutant!(StampedOnce) && self.ever_sent() > 0;
         if packet == 0
             && !stale
             && self.deadline() != Instant::NEVER
@@ -232,18 +304,24 @@ impl Call {
     /// The next packet was sent. Returns whether this was the first copy of the packet.
     #[inline]
     pub(super) fn note_sent(&mut self, now: Instant) -> bool {
-        self.retry.restart(now);
-        self.sent += 1;
-        debug_assert!(self.sent <= self.layout.packets());
-        let first = self.sent > self.ever_sent;
-        self.ever_sent = self.ever_sent.max(self.sent);
+        if self.progress.is_none() && !self.is_sent {
+            (self.is_sent, self.sent_at) = (true, now);
+            return true;
+        }
+        let progress = self.progress();
+        progress.retry.restart(now);
+        progress.sent += 1;
+        debug_assert!(progress.sent <= progress.layout.packets());
+        let first = progress.sent > progress.ever_sent;
+        progress.ever_sent = progress.ever_sent.max(progress.sent);
         first
     }
 
     /// A packet was sent again. It uses the reservation of its first copy.
     pub(super) fn note_sent_again(&mut self, now: Instant) {
-        self.retry.restart(now);
-        self.recovery.retransmitted();
+        let progress = self.progress();
+        progress.retry.restart(now);
+        progress.recovery.retransmitted();
     }
 
     // Waiting.
@@ -261,43 +339,47 @@ impl Call {
 
     /// Request packets not sent yet, or response packets not asked for yet.
     pub(super) fn left(&self) -> u32 {
-        match &self.response {
+        self.of(u32::from(!self.is_sent), |progress| match &progress.response {
             Some(response) => response.left(),
-            None => self.layout.packets() - self.sent,
-        }
+            None => progress.layout.packets() - progress.sent,
+        })
     }
 
     /// Request packets that were sent and not acknowledged.
     pub(super) fn unanswered(&self) -> u32 {
-        self.sent - self.acked
+        self.of(u32::from(self.is_sent), |progress| progress.sent - progress.acked)
     }
 
     /// Whether the call may time out: request or response packets are in flight, or the handler
     /// runs.
     pub(super) fn awaits_packets(&self) -> bool {
-        match &self.response {
+        self.of(self.is_sent, |progress| match &progress.response {
             Some(response) => response.on_their_way() > 0,
-            None => self.sent > self.acked || self.retry.is_accepted(),
-        }
+            None => progress.sent > progress.acked || progress.retry.is_accepted(),
+        })
     }
 
     /// Whether all request packets except perhaps the last are acknowledged, and the response has
     /// not begun. The last packet may be lost, or the handler may run.
     pub(super) fn awaits_handler(&self) -> bool {
-        self.response.is_none() && self.acked + 1 >= self.layout.packets()
+        self.of(true, |progress| {
+            progress.response.is_none() && progress.acked + 1 >= progress.layout.packets()
+        })
     }
 
     // Answers from the server.
 
     /// Whether the server may have the whole request.
     pub(super) fn maybe_executed(&self) -> bool {
-        let sent = if mutant!(NotExecutedLie) { self.acked } else { self.ever_sent };
-        sent == self.layout.packets() || self.before == Before::Whole || mutant!(MaybeExecutedLie)
+        let sent = if mutant!(NotExecutedLie) { self.acked() } else { self.ever_sent() };
+        sent == self.layout().packets()
+            || self.before() == Before::Whole
+            || mutant!(MaybeExecutedLie)
     }
 
     /// Whether the last request packet, which may be short, was ever sent.
     pub(super) fn is_last_sent(&self) -> bool {
-        self.ever_sent == self.layout.packets()
+        self.ever_sent() == self.layout().packets()
     }
 
     /// Whether the request continues a stream.
@@ -307,17 +389,25 @@ impl Call {
 
     /// Whether any packet of the request was ever sent.
     pub(super) fn was_sent(&self) -> bool {
-        self.ever_sent > 0 || self.before > Before::Nothing
+        self.ever_sent() > 0 || self.before() > Before::Nothing
     }
 
     /// Request packets acknowledged. The packet with this number is the oldest unacknowledged one.
     pub(super) fn acked(&self) -> u32 {
-        self.acked
+        self.of(0, |progress| progress.acked)
+    }
+
+    fn ever_sent(&self) -> u32 {
+        self.of(u32::from(self.is_sent), |progress| progress.ever_sent)
+    }
+
+    fn before(&self) -> Before {
+        self.of(Before::Nothing, |progress| progress.before)
     }
 
     /// Whether a credit return that expects packet `expected` next is valid.
     pub(super) fn may_expect(&self, expected: u32) -> bool {
-        expected < self.layout.packets() && expected <= self.ever_sent
+        expected < self.layout().packets() && expected <= self.ever_sent()
     }
 
     /// The server has every packet before `expected`: releases their reservations.
@@ -328,33 +418,37 @@ impl Call {
         charges: &Charges,
         flow: &mut Flow<'_>,
     ) {
-        for packet in self.acked..expected.min(self.sent) {
+        let Progress { acked, sent, .. } = *self.progress();
+        for packet in acked..expected.min(sent) {
             if mutant!(CreditLeak) && packet + 1 == expected {
                 continue;
             }
             flow.release(self.cost(charges, packet));
         }
         // After a roll-back, the server may have received more packets than were sent again.
-        self.acked = expected;
-        self.sent = self.sent.max(expected);
-        self.retry.progress(now);
+        let progress = self.progress();
+        progress.acked = expected;
+        progress.sent = sent.max(expected);
+        progress.retry.progress(now);
     }
 
     /// Whether request packets were sent that are not acknowledged.
     pub(super) fn has_unacknowledged(&self) -> bool {
-        self.sent > self.acked
+        self.unanswered() > 0
     }
 
     /// The server has the whole request and is executing it: releases the reservations of its
     /// packets.
     pub(super) fn accept(&mut self, charges: &Charges, flow: &mut Flow<'_>) {
         if mutant!(AcceptedKeepsCredits) {
-            self.sent = self.acked;
+            let progress = self.progress();
+            progress.sent = progress.acked;
         }
         self.release_outstanding(charges, flow);
-        self.acked = self.layout.packets();
-        self.sent = self.acked;
-        self.retry.accept();
+        let progress = self.progress();
+        progress.acked = progress.layout.packets();
+        progress.sent = progress.acked;
+        progress.retry.accept();
     }
 
     /// The response starts, and has several packets or was announced. Releases the reservations of
@@ -366,15 +460,17 @@ impl Call {
         charges: &Charges,
         flow: &mut Flow<'_>,
     ) {
-        for packet in self.acked..self.sent {
+        let Progress { acked, sent, .. } = *self.progress();
+        for packet in acked..sent {
             flow.release(self.cost(charges, packet));
         }
-        self.acked = self.layout.packets();
-        self.sent = self.acked;
-        self.ever_sent = self.acked;
-        self.retry = RetryTimer::new(now);
-        self.recovery.forget_roll_back();
-        self.response = Some(Box::new(response));
+        let progress = self.progress();
+        progress.acked = progress.layout.packets();
+        progress.sent = progress.acked;
+        progress.ever_sent = progress.acked;
+        progress.retry = RetryTimer::new(now);
+        progress.recovery.forget_roll_back();
+        progress.response = Some(Box::new(response));
     }
 
     // Loss.
@@ -389,15 +485,16 @@ impl Call {
         charges: &Charges,
         flow: &mut Flow<'_>,
     ) {
-        let lost = self.response().map_or(self.acked, Response::next);
-        if mutant!(RollbackKeepsCredits) && self.response.is_none() {
-            self.sent = self.acked;
+        let lost = self.response().map_or(self.acked(), Response::next);
+        if mutant!(RollbackKeepsCredits) && self.response().is_none() {
+            let progress = self.progress();
+            progress.sent = progress.acked;
         }
         if mutant!(PullRollbackKeepsCredits) {
             self.response_mut().into_iter().for_each(Response::forget_asked);
         }
         self.release_outstanding(charges, flow);
-        self.recovery.roll_back(lost, now, cause);
+        self.progress().recovery.roll_back(lost, now, cause);
     }
 
     /// The path drops packets of the size that the call is cut into. The call starts again, in
@@ -413,17 +510,17 @@ impl Call {
         pool: &mut Pool,
     ) {
         let before = if self.maybe_executed() { Before::Whole } else { Before::Part };
-        if self.was_sent() {
-            self.before = self.before.max(before);
-        }
+        let before = if self.was_sent() { self.before().max(before) } else { self.before() };
         self.release_outstanding(charges, flow);
-        if let Some(response) = self.response.take() {
+        (self.is_large, self.last_cost) = (false, last_cost);
+        let progress = self.progress();
+        if let Some(response) = progress.response.take() {
             response.discard(pool);
         }
-        (self.sent, self.acked, self.ever_sent) = (0, 0, 0);
-        (self.layout, self.is_large, self.last_cost) = (layout, false, last_cost);
-        self.retry = RetryTimer::new(now);
-        self.recovery.roll_back(0, now, ResendCause::Timeout);
+        (progress.before, progress.layout) = (before, layout);
+        (progress.sent, progress.acked, progress.ever_sent) = (0, 0, 0);
+        progress.retry = RetryTimer::new(now);
+        progress.recovery.roll_back(0, now, ResendCause::Timeout);
     }
 
     // Reservations.
@@ -431,22 +528,27 @@ impl Call {
     /// Releases what the packets in flight have reserved: they are lost, or their answers do not
     /// matter.
     pub(super) fn release_outstanding(&mut self, charges: &Charges, flow: &mut Flow<'_>) {
-        if let Some(response) = &mut self.response {
+        if self.progress.is_none() && !self.is_sent {
+            return;
+        }
+        if let Some(response) = self.response_mut() {
             for _ in 0..response.on_their_way() {
                 flow.release(response.cost());
             }
             response.forget_asked();
         }
-        for packet in self.acked..self.sent {
+        let Progress { acked, sent, .. } = *self.progress();
+        for packet in acked..sent {
             flow.release(self.cost(charges, packet));
         }
-        self.sent = self.acked;
+        self.progress().sent = acked;
     }
 
     /// What the packets in flight have reserved: request packets, and response packets asked for.
     pub(super) fn outstanding(&self, charges: &Charges) -> Reserved {
         let mut reserved = Reserved::default();
-        for packet in self.acked..self.sent {
+        let acked = self.acked();
+        for packet in acked..acked + self.unanswered() {
             reserved.add(self.cost(charges, packet));
         }
         if let Some(response) = self.response() {
@@ -467,7 +569,7 @@ impl Call {
 
     /// The call's error if it ends now with this cause.
     pub(super) fn error(&self, cause: Cause) -> CallError {
-        match &self.response {
+        match self.response() {
             // A failure does not prove that the handler ran.
             Some(response) if !response.is_failure() => CallError::ResponseLost(cause),
             _ if self.maybe_executed() => CallError::MaybeExecuted(cause),
@@ -475,10 +577,23 @@ impl Call {
         }
     }
 
+    /// Releases what the packets in flight have reserved, and ends the call. Returns what belongs to
+    /// its caller.
+    #[inline]
+    pub(super) fn finish_outstanding(
+        self,
+        charges: &Charges,
+        flow: &mut Flow<'_>,
+        pool: &mut Pool,
+    ) -> Finished {
+        flow.release_all(self.outstanding(charges));
+        self.finish(pool)
+    }
+
     /// Ends a call that has released its reservations. Returns what belongs to its caller.
     #[inline]
-    pub(super) fn finish(mut self, pool: &mut Pool) -> Finished {
-        if let Some(response) = self.response.take() {
+    pub(super) fn finish(self, pool: &mut Pool) -> Finished {
+        if let Some(response) = self.progress.and_then(|progress| progress.response) {
             response.discard(pool);
         }
         Finished { token: self.token, request: self.request }
@@ -493,14 +608,17 @@ impl Call {
 
     /// Takes out the response if it is complete.
     pub(super) fn take_response(&mut self) -> Option<Complete> {
-        self.response.take_if(|response| response.is_complete()).map(|response| response.complete())
+        let response = &mut self.progress.as_mut()?.response;
+        response.take_if(|response| response.is_complete()).map(|response| response.complete())
     }
 
     pub(super) fn check_invariants(&self) {
-        assert!(self.acked <= self.sent && self.sent <= self.layout.packets());
+        if let Some(Progress { acked, sent, layout, .. }) = self.progress.as_deref() {
+            assert!(acked <= sent && *sent <= layout.packets());
+        }
         let pulls = self.response().is_some_and(Response::is_pull_pending);
         assert!(
-            self.waiting.is_some() || self.awaits_packets() || pulls,
+            self.waiting().is_some() || self.awaits_packets() || pulls,
             "a call waits, has packets in flight, or has a pull pending"
         );
     }

@@ -96,11 +96,14 @@ pub(super) struct SessionTimer {
     /// When the timer fires. It may fire too early, if it was armed for an event that no longer
     /// matters.
     at: Instant,
+    /// The earliest time at which the timer is needed for anything but the timeouts of simple
+    /// calls; or an earlier time.
+    others: Instant,
 }
 
 impl SessionTimer {
     fn new(index: SessionIndex) -> Self {
-        Self { id: TimerId(index.get() * 2), at: Instant::NEVER }
+        Self { id: TimerId(index.get() * 2), at: Instant::NEVER, others: Instant::NEVER }
     }
 
     #[inline(always)]
@@ -108,9 +111,21 @@ impl SessionTimer {
         self.at
     }
 
+    /// See the field `others`.
+    pub(super) fn others(&self) -> Instant {
+        self.others
+    }
+
     /// Makes sure that the timer fires at `at` or earlier.
     #[inline]
     pub(super) fn arm(&mut self, timers: &mut Timers, at: Instant) {
+        self.others = self.others.min(at);
+        self.arm_for_call(timers, at);
+    }
+
+    /// As [`Self::arm`], for the timeout of a simple call.
+    #[inline]
+    pub(super) fn arm_for_call(&mut self, timers: &mut Timers, at: Instant) {
         if at < self.at {
             self.at = at;
             timers.arm(self.id, at);
@@ -121,6 +136,12 @@ impl SessionTimer {
     /// Otherwise a timer that waits until the receive queue is read would fire again and again in
     /// this turn, in the place of other timers: a turn handles only 32 timers (`MAX_EXPIRED`).
     pub(super) fn arm_again(&mut self, timers: &mut Timers, at: Instant, now: Instant) {
+        self.others = self.others.min(at);
+        self.arm_again_for_call(timers, at, now);
+    }
+
+    /// As [`Self::arm_again`], for the timeout of a simple call.
+    pub(super) fn arm_again_for_call(&mut self, timers: &mut Timers, at: Instant, now: Instant) {
         if at < self.at {
             self.at = at;
             timers.arm(self.id, at.max(now.plus_nanos(1)));
@@ -129,12 +150,18 @@ impl SessionTimer {
 
     /// Moves the timer to `at`, even if it was armed for an earlier time.
     pub(super) fn rearm(&mut self, timers: &mut Timers, at: Instant) {
-        self.at = Instant::NEVER;
+        (self.at, self.others) = (Instant::NEVER, Instant::NEVER);
         self.arm(timers, at);
     }
 
-    /// The timer has fired.
+    /// The timer has fired, and the session is about to look for everything that is due.
     pub(super) fn fired(&mut self) {
+        self.fired_for_calls();
+        self.others = Instant::NEVER;
+    }
+
+    /// The timer has fired, but only simple calls need it.
+    pub(super) fn fired_for_calls(&mut self) {
         self.at = Instant::NEVER;
     }
 

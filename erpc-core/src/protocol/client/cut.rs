@@ -6,13 +6,14 @@ use crate::wire::PacketLayout;
 /// One of a session's two ways to cut messages: into packets that every path carries, or larger
 /// ones.
 #[derive(Debug)]
+#[repr(C)] // The charges first: plain calls look only at them.
 pub(super) struct Cut {
+    pub(super) charges: Charges,
     /// Message bytes in a full packet. `eager`: the same for the first packet of a response.
     pub(super) payload: u32,
     pub(super) eager: u32,
     /// Layout of an empty request, to be adapted to a size.
     pub(super) layout: PacketLayout,
-    pub(super) charges: Charges,
 }
 
 impl Cut {

@@ -139,15 +139,6 @@ impl<R> Uncontended<'_, R> {
     pub(super) fn take(self, credits: &mut Credits, cost: Cost) -> bool {
         Flow::new(credits, &mut self.peer.window, self.room).take(cost).is_ok()
     }
-
-    /// The reply to a plain call has arrived: releases its cost. Returns whether some of the peer's
-    /// methods are known to be slow.
-    #[inline(always)]
-    pub(super) fn on_reply(self, info: ReplyInfo, credits: &mut Credits, cost: Cost) -> bool {
-        self.peer.on_reply_info(info);
-        Flow::new(credits, &mut self.peer.window, self.room).release(cost);
-        self.peer.has_slow_methods()
-    }
 }
 
 /// The server endpoints of all sessions, the room for replies, the lines for both, and the work to
@@ -252,6 +243,26 @@ impl<R: Route> Lines<R> {
         let peer = &mut self.peers[peer];
         let is_empty = peer.line.is_empty() & self.room_line.is_empty();
         is_empty.then_some(Uncontended { peer, room: &mut self.room })
+    }
+
+    /// The reply to a plain call has arrived: releases its cost. Returns whether some of the peer's
+    /// methods are known to be slow.
+    #[inline(always)]
+    pub(super) fn on_plain_reply(
+        &mut self,
+        key: PeerIndex,
+        info: ReplyInfo,
+        credits: &mut Credits,
+        cost: Cost,
+    ) -> bool {
+        let peer = &mut self.peers[key];
+        peer.on_reply_info(info);
+        Flow::new(credits, &mut peer.window, &mut self.room).release(cost);
+        let has_slow = peer.has_slow_methods();
+        if !peer.line.is_empty() {
+            self.note_release(key);
+        }
+        has_slow
     }
 
     /// The capacities that limit a session.

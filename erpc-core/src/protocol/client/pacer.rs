@@ -14,9 +14,10 @@ use crate::time::Instant;
 
 /// A session's congestion controller, its departures, and the slots that wait for the next one.
 #[derive(Debug)]
+#[repr(C)] // The pace first: plain calls look only at it.
 pub(super) struct Pacer {
-    congestion: Congestion,
     pace: Pace,
+    congestion: Congestion,
     /// Cap of the rate, in bytes per second, whatever the controller says.
     ceiling: u64,
     /// Slots whose call waits for the session's next departure.
@@ -52,6 +53,12 @@ impl Pacer {
     #[inline(always)]
     pub(super) fn is_limited(&self) -> bool {
         self.pace.is_limited()
+    }
+
+    /// The part that plain calls look at.
+    #[inline]
+    pub(super) fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     /// Whether the rate allows no packet at `now`.

@@ -53,14 +53,12 @@ impl Capacity {
         self.taken
     }
 
-    #[inline]
-    fn admits(&self, units: u32) -> bool {
-        self.taken == 0 || self.taken.saturating_add(units) <= self.limit
-    }
-
-    #[inline]
-    fn take(&mut self, units: u32) {
-        self.taken = self.taken.saturating_add(units);
+    /// What is reserved once `units` more are; `None` if the queue does not admit them.
+    #[inline(always)]
+    fn with(&self, units: u32) -> Option<u32> {
+        let taken = u64::from(self.taken) + u64::from(units);
+        // If nothing is reserved, the sum fits 32 bits.
+        (taken <= u64::from(self.limit) || self.taken == 0).then_some(taken as u32)
     }
 
     #[inline]
@@ -195,15 +193,11 @@ impl<'a> Flow<'a> {
             self.credits.run_out();
             return Err(Blocked::Credits);
         }
-        if !self.window.admits(cost.window) {
-            return Err(Blocked::Window);
-        }
-        if !self.room.admits(cost.room) {
-            return Err(Blocked::Room);
-        }
+        let window = self.window.with(cost.window).ok_or(Blocked::Window)?;
+        let room = self.room.with(cost.room).ok_or(Blocked::Room)?;
         self.credits.take();
-        self.window.take(cost.window);
-        self.room.take(cost.room);
+        self.window.taken = window;
+        self.room.taken = room;
         Ok(())
     }
 
@@ -230,11 +224,12 @@ mod tests {
     #[test]
     fn an_empty_queue_admits_one_packet_of_any_size_and_a_full_queue_none() {
         let mut capacity = Capacity::new(100);
-        assert!(capacity.admits(1_000));
-        capacity.take(60);
-        assert!(capacity.admits(40) && !capacity.admits(41));
+        assert_eq!(capacity.with(1_000), Some(1_000));
+        capacity.taken = 60;
+        assert_eq!((capacity.with(40), capacity.with(41)), (Some(100), None));
+        assert_eq!(capacity.with(u32::MAX), None);
         capacity.release(60);
-        assert!(capacity.admits(1_000));
+        assert_eq!(capacity.with(1_000), Some(1_000));
     }
 
     #[test]

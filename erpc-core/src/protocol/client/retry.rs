@@ -14,7 +14,7 @@ pub(super) const PING_AFTER_RETRIES: u8 = 2;
 const LEAST_RETRIES: u8 = 4;
 
 /// How long a request has waited for an answer, and how often it timed out.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct RetryTimer {
     /// When a packet was last sent or progress was made.
     active_at: Instant,

@@ -113,8 +113,8 @@ impl Quarantine {
         Self { retry: RetryTimer::new(now), reserved, whole }
     }
 
-    pub(super) fn retry(&self) -> &RetryTimer {
-        &self.retry
+    pub(super) fn retry(&self) -> RetryTimer {
+        self.retry
     }
 
     pub(super) fn reserved(&self) -> Reserved {

@@ -16,7 +16,7 @@ use crate::protocol::endpoint::EndpointState;
 use crate::protocol::ids::KeyedHasher;
 use crate::protocol::index::{SessionIndex, SlotIndex, Table};
 use crate::protocol::stats::{DropReason, Retransmissions};
-use crate::protocol::turn::Turn;
+use crate::protocol::turn::{Stage, Turn};
 use crate::protocol::wheel::MAX_EXPIRED;
 use crate::protocol::{
     Cause, ConnectError, Event, NewCall, Notice, RejectReason, Rejected, SessionAddress,
@@ -25,7 +25,7 @@ use crate::protocol::{
 use crate::time::Instant;
 use crate::transport::{NetworkError, Path, Route, TxQueue, Undelivered};
 use crate::wire::control::Control;
-use crate::wire::{ConnectionId, Header};
+use crate::wire::{ConnectionId, Header, HeaderWords};
 
 /// All sessions that this endpoint opened.
 pub(in crate::protocol) struct ClientTable<R> {
@@ -552,6 +552,17 @@ impl<R: Route> ClientTable<R> {
 
     // Packets.
 
+    /// Loads the session of this packet, or the request that it answers, into the cache.
+    #[inline]
+    pub(in crate::protocol) fn prefetch(&self, header: HeaderWords, stage: Stage) {
+        let session = self.sessions.get(SessionIndex::of(header.connection()));
+        let Some(ClientSession::Open(session)) = session else { return };
+        match stage {
+            Stage::Sessions => session.prefetch(header.request()),
+            Stage::Messages => session.prefetch_request(header.request()),
+        }
+    }
+
     /// Handles a response of one packet to a plain call. For any other packet, changes nothing and
     /// returns `None`.
     #[inline(always)]
@@ -559,13 +570,10 @@ impl<R: Route> ClientTable<R> {
         &mut self,
         turn: &mut Turn<'_, X>,
         route: &R,
-        header: &Header,
+        header: HeaderWords,
         body_len: usize,
     ) -> Option<Finished> {
-        if header.connection.is_server_role() {
-            return None;
-        }
-        let session = self.sessions.get_mut(SessionIndex::of(header.connection))?.open_mut()?;
+        let session = self.sessions.get_mut(SessionIndex::of(header.connection()))?.open_mut()?;
         session.plain_response(turn, &mut self.lines, route, header, body_len)
     }
 
@@ -604,6 +612,11 @@ impl<R: Route> ClientTable<R> {
         index: SessionIndex,
     ) {
         let Some(session) = self.sessions.get_mut(index) else { return };
+        if let Some(session) = session.open_mut()
+            && session.is_only_waiting(turn, &self.lines)
+        {
+            return;
+        }
         let common = session.common_mut();
         let back = turn.endpoint.config.back_since(turn.now, common.timer.at());
         common.timer.fired();
@@ -721,7 +734,7 @@ impl<R: Route> ClientTable<R> {
         for (index, session) in self.sessions.iter() {
             let common = session.common();
             assert_eq!(common.id.index, index, "a session's id holds its index");
-            let timer_at = common.timer.at();
+            let timer_at = common.timer.at().max(common.timer.others());
             assert!(timer_at <= common.queue.deadline(), "a timer is armed for the queue");
             let is_open = matches!(session, ClientSession::Open(_));
             if let Some(session) = session.opened() {

@@ -21,15 +21,24 @@ pub(super) struct Response {
 }
 
 /// A response that the client may still pull, or need again.
+///
+/// Most responses are one packet, which the server sends once. They need only the fields of this
+/// struct, which fit a cache line with the rest of the slot.
 pub(super) struct KeptResponse {
     response: Response,
-    layout: PacketLayout,
     /// The response was announced: the server sent its header without a body. The client pulls the
     /// first packet like any other.
     announced: bool,
     /// Time from the arrival of the complete request until the response was first sent, in
     /// nanoseconds.
     processing: u64,
+    /// `None` while the response is one packet, of which nothing was sent again or pulled.
+    pulls: Option<Box<Pulls>>,
+}
+
+/// What was sent of a response that has several packets, was sent again, or was pulled.
+struct Pulls {
+    layout: PacketLayout,
     /// Number of response packets that were sent at least once, with their bodies.
     sent: u32,
     /// The value of `sent` just before the response was cut into packets of another size; 0 if that
@@ -68,24 +77,51 @@ impl PullEcho {
 impl KeptResponse {
     /// A response that was not sent yet, and took `processing` nanoseconds. If `announced`, the
     /// announcement is sent first, otherwise the first packet.
-    #[inline(always)]
+    #[inline]
     pub(super) fn new(
         response: Response,
         layout: PacketLayout,
         announced: bool,
         processing: u64,
     ) -> Self {
-        Self {
-            response,
-            layout,
-            announced,
-            processing,
-            sent: u32::from(!announced),
-            sent_before: 0,
-            repeated: Repeated::default(),
-            last_repeat: Instant::ZERO,
-            allowed_more: Instant::ZERO,
+        let mut kept = Self { response, announced, processing, pulls: None };
+        if layout.packets() > 1 {
+            kept.pulls().layout = layout;
         }
+        kept
+    }
+
+    /// A response of one packet, which took `processing` nanoseconds and has just been sent.
+    #[inline(always)]
+    pub(super) fn single(message: MsgBuf, processing: u64) -> Self {
+        let response = Response { message, failure: false, extended: false };
+        Self { response, announced: false, processing, pulls: None }
+    }
+
+    /// What was sent of the response.
+    fn pulls(&mut self) -> &mut Pulls {
+        let (layout, sent) = (self.layout(), self.sent());
+        self.pulls.get_or_insert_with(|| {
+            Box::new(Pulls {
+                layout,
+                sent,
+                sent_before: 0,
+                repeated: Repeated::default(),
+                last_repeat: Instant::ZERO,
+                allowed_more: Instant::ZERO,
+            })
+        })
+    }
+
+    fn layout(&self) -> PacketLayout {
+        match &self.pulls {
+            None => PacketLayout::single(self.response.message.len() as u32),
+            Some(pulls) => pulls.layout,
+        }
+    }
+
+    fn sent(&self) -> u32 {
+        self.pulls.as_ref().map_or(u32::from(!self.announced), |pulls| pulls.sent)
     }
 
     #[inline(always)]
@@ -93,23 +129,40 @@ impl KeptResponse {
         &self.response.message
     }
 
+    /// Whether the response is one packet, of which nothing was sent again or pulled.
     #[inline(always)]
+    pub(super) fn is_single(&self) -> bool {
+        self.pulls.is_none()
+    }
+
+    /// The message of a [single](Self::is_single) response.
+    #[inline(always)]
+    pub(super) fn into_single(self) -> MsgBuf {
+        debug_assert!(self.is_single());
+        // Nothing to drop: `forget` saves the check.
+        std::mem::forget(self.pulls);
+        self.response.message
+    }
+
+    #[inline]
     pub(super) fn into_message(self) -> MsgBuf {
         self.response.message
     }
 
     /// Bytes of the message.
     pub(super) fn size(&self) -> u32 {
-        self.layout.size()
+        self.response.message.len() as u32
     }
 
     /// Cuts the response into packets of another size. Of the new packets, only the first counts as
     /// sent, because the client gets it without a pull. If the response was announced, none does.
     pub(super) fn cut_again(&mut self, layout: PacketLayout) {
-        self.layout = layout;
-        self.sent_before = self.sent;
-        self.sent = u32::from(!self.announced);
-        self.repeated = Repeated::default();
+        let first = u32::from(!self.announced);
+        let pulls = self.pulls();
+        pulls.layout = layout;
+        pulls.sent_before = pulls.sent;
+        pulls.sent = first;
+        pulls.repeated = Repeated::default();
     }
 
     /// Bytes of memory held.
@@ -130,8 +183,7 @@ impl KeptResponse {
             return self.send(head, 0..1, PullEcho::NONE, tx);
         }
         let Response { failure, extended, .. } = self.response;
-        let header =
-            head.response(failure, extended, ANNOUNCEMENT, self.processing, self.layout.size());
+        let header = head.response(failure, extended, ANNOUNCEMENT, self.processing, self.size());
         tx.push_bytes(head.route, ShortPacket::new(&header, &[]).as_bytes());
     }
 
@@ -144,24 +196,26 @@ impl KeptResponse {
         echo: PullEcho,
         tx: &mut X,
     ) {
+        let layout = self.layout();
         let Response { message, failure, extended } = &mut self.response;
         for packet in packets {
             let extended = *extended && !(mutant!(ExtendedOnce) && packet > 0);
             let (nanos, size) = match packet {
-                0 => (self.processing, self.layout.size()),
+                0 => (self.processing, layout.size()),
                 _ => (echo.waited, echo.stamp.to_u32()),
             };
             let header = head.response(*failure, extended, packet, nanos, size);
-            tx.push(head.route, message.packet(packet, &header, &self.layout));
+            tx.push(head.route, message.packet(packet, &header, &layout));
         }
     }
 
     /// Whether at least `pause` nanoseconds have passed since the response was last repeated. If
     /// so, a repeat at `now` is recorded.
     fn may_repeat(&mut self, now: Instant, pause: u64) -> bool {
-        let may = now.nanos_since(self.last_repeat) >= pause.max(1);
+        let pulls = self.pulls();
+        let may = now.nanos_since(pulls.last_repeat) >= pause.max(1);
         if may {
-            self.last_repeat = now;
+            pulls.last_repeat = now;
         }
         may || mutant!(DuplicateAlwaysAnswered)
     }
@@ -184,14 +238,16 @@ impl KeptResponse {
         }
         turn.endpoint.stats.repeated_responses += 1;
         if mutant!(RepeatAnsweredInFull) {
-            return self.send(head, 0..self.layout.packets(), PullEcho::NONE, turn.tx);
+            return self.send(head, 0..self.layout().packets(), PullEcho::NONE, turn.tx);
         }
         self.send_first(head, turn.tx);
     }
 
     /// Whether a pull from `packet` on resends a packet number that was sent before.
     pub(super) fn has_sent(&self, packet: u32) -> bool {
-        packet.min(self.sent) < self.sent.max(self.sent_before)
+        let sent = self.sent();
+        let sent_before = self.pulls.as_ref().map_or(0, |pulls| pulls.sent_before);
+        packet.min(sent) < sent.max(sent_before)
     }
 
     /// Handles a pull of `count` packets from packet `from` on, in a session with `credits`
@@ -205,7 +261,8 @@ impl KeptResponse {
         now: Instant,
         pause: u64,
     ) -> Result<Pull, DropReason> {
-        let Some(to) = from.checked_add(count).filter(|to| *to <= self.layout.packets()) else {
+        let packets = self.layout().packets();
+        let Some(to) = from.checked_add(count).filter(|to| *to <= packets) else {
             return Err(DropReason::Overrun);
         };
         let credits = credits.min(MOST_AT_ONCE);
@@ -215,36 +272,34 @@ impl KeptResponse {
         }
         // The previous pull may have been lost: then this pull covers the packets of both. The
         // client accounts for the credits of both.
-        let from = from.min(self.sent);
+        let sent = self.sent();
+        let from = from.min(sent);
         let count = to - from;
         if count > u32::from(credits) {
             return Err(DropReason::OutOfOrder);
         }
-        let again = from < self.sent;
+        let again = from < sent;
         let credits = credits.min(MOST_REPEATED);
         let is_probe = again && count == 1 && self.may_repeat(now, pause);
-        if is_probe && now.nanos_since(self.allowed_more) >= TIMEOUT * pause.max(1) {
-            self.allowed_more = now;
-            self.repeated.allow_more(credits);
+        let pulls = self.pulls();
+        if is_probe && now.nanos_since(pulls.allowed_more) >= TIMEOUT * pause.max(1) {
+            pulls.allowed_more = now;
+            pulls.repeated.allow_more(credits);
         }
-        if again && !is_probe && !self.repeated.admits(count, self.layout.packets(), credits) {
+        if again && !is_probe && !pulls.repeated.admits(count, packets, credits) {
             return Err(DropReason::Duplicate);
         }
-        self.sent = to.max(self.sent);
+        pulls.sent = to.max(sent);
         Ok(Pull { packets: from..to, again })
     }
 
     /// # Panics
     /// If an invariant does not hold.
     pub(super) fn check_invariants(&self) {
-        assert_eq!(
-            self.layout.size() as usize,
-            self.response.message.len(),
-            "the layout has the size of the message"
-        );
-        assert!(self.sent <= self.layout.packets(), "only packets of the response were sent");
+        assert_eq!(self.layout().size(), self.size(), "the layout has the size of the message");
+        assert!(self.sent() <= self.layout().packets(), "only packets of the response were sent");
         assert!(
-            self.announced || self.sent > 0,
+            self.announced || self.sent() > 0,
             "the first packet was sent unless it was announced"
         );
     }

@@ -19,6 +19,12 @@ pub(super) struct ReplyHead<'s, R> {
     pub(super) marked: &'s mut bool,
 }
 
+/// The processing time of `nanos` nanoseconds that a reply tells.
+#[inline(always)]
+pub(super) fn told(nanos: u64) -> u64 {
+    if mutant!(HandlerTimeUntold) { 0 } else { nanos }
+}
+
 impl<R> ReplyHead<'_, R> {
     #[inline(always)]
     fn header(&mut self, kind: Kind, packet: u32, nanos: u64, size: u32) -> Header {
@@ -27,11 +33,7 @@ impl<R> ReplyHead<'_, R> {
             kind,
             packet: PacketNumber::new(packet),
             request: self.request,
-            aux: self
-                .window
-                .after(if mutant!(HandlerTimeUntold) { 0 } else { nanos })
-                .with_mark(std::mem::take(self.marked))
-                .to_u32(),
+            aux: self.window.after(told(nanos)).with_mark(std::mem::take(self.marked)).to_u32(),
             size,
             flags: self.flags,
         }

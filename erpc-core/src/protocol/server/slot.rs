@@ -303,16 +303,21 @@ impl ServerSlot {
     }
 
     /// Whether [`Self::plain_execute`] applies: the request is the slot's next, and the slot holds
-    /// no large buffer.
+    /// a small response that was sent once.
     #[inline(always)]
     pub(super) fn is_plain_next(&self, number: RequestNumber) -> bool {
-        let buffer = match &self.state {
-            SlotState::Idle { kept } => kept.as_ref(),
-            SlotState::Responding(response) => Some(response.message()),
-            _ => return false,
-        };
+        let SlotState::Responding(response) = &self.state else { return false };
         number == self.number.plus(WINDOW as u32)
-            && buffer.is_none_or(|buffer| buffer.capacity() <= KEPT_CAPACITY)
+            && response.is_single()
+            && response.message().capacity() <= KEPT_CAPACITY
+    }
+
+    /// Loads the buffer of the slot's response into the cache.
+    #[inline]
+    pub(super) fn prefetch_buffer(&self) {
+        if let SlotState::Responding(response) = &self.state {
+            response.message().prefetch();
+        }
     }
 
     /// The common case of [`Self::claim`] and [`Self::execute`].
@@ -326,13 +331,19 @@ impl ServerSlot {
     ) -> Option<MsgBuf> {
         debug_assert!(self.is_plain_next(number));
         (self.number, self.is_large) = (number, is_large);
-        let buffer = match std::mem::replace(&mut self.state, SlotState::Executing { since }) {
-            SlotState::Idle { kept } => kept,
-            SlotState::Responding(response) => Some(response.into_message()),
-            _ => None,
-        };
-        memory.remove(buffer.as_ref().map_or(0, MsgBuf::footprint));
-        buffer
+        match std::mem::replace(&mut self.state, SlotState::Executing { since }) {
+            SlotState::Responding(response) => {
+                let buffer = response.into_single();
+                memory.remove(buffer.footprint());
+                Some(buffer)
+            }
+            // Unreachable: see `is_plain_next`. With `forget`, the compiler need not keep the old
+            // state in memory to drop it.
+            state => {
+                std::mem::forget(state);
+                None
+            }
+        }
     }
 
     /// The common case of [`Self::execution`]: the client does not know that the request is

@@ -15,13 +15,13 @@ use crate::protocol::endpoint::EndpointState;
 use crate::protocol::ids::KeyedHasher;
 use crate::protocol::index::{SessionIndex, Table};
 use crate::protocol::stats::DropReason;
-use crate::protocol::turn::Turn;
+use crate::protocol::turn::{Stage, Turn};
 use crate::protocol::wheel::TimerId;
 use crate::protocol::{Cause, ClientId, ClientStats, Event, Notice, RequestHandle};
 use crate::status::Status;
 use crate::transport::{Route, TxQueue};
 use crate::wire::control::{Control, Cookie, Refusal};
-use crate::wire::{ConnectionId, Header};
+use crate::wire::{ConnectionId, Header, HeaderWords};
 
 /// The server sessions of an endpoint.
 pub(in crate::protocol) struct ServerTable<R> {
@@ -162,6 +162,17 @@ impl<R: Route> ServerTable<R> {
         session.on_packet(turn, self.grants.window(socket), &mut self.returns, header, body)
     }
 
+    /// Loads the session of this packet, or the buffer for its response, into the cache.
+    #[inline]
+    pub(in crate::protocol) fn prefetch(&self, header: HeaderWords, stage: Stage) {
+        let index = SessionIndex::of(header.connection());
+        let Some(session) = self.sessions.get(index) else { return };
+        match stage {
+            Stage::Sessions => session.prefetch(header.request()),
+            Stage::Messages => session.prefetch_buffer(header.request()),
+        }
+    }
+
     /// Receives a new request of one packet. Returns its handle, and the slot's last response
     /// buffer. `None` if the packet is not the common case.
     #[inline(always)]
@@ -169,13 +180,10 @@ impl<R: Route> ServerTable<R> {
         &mut self,
         turn: &mut Turn<'_, X>,
         route: &R,
-        header: &Header,
+        header: HeaderWords,
         body_len: usize,
     ) -> Option<(RequestHandle, Option<MsgBuf>)> {
-        if !header.connection.is_server_role() {
-            return None;
-        }
-        let session = self.sessions.get_mut(SessionIndex::of(header.connection))?;
+        let session = self.sessions.get_mut(SessionIndex::of(header.connection()))?;
         let plain = session.plain_request(turn, route, header, body_len)?;
         if session.is_plain_sample() {
             self.grants.sample(turn.now, session.socket());

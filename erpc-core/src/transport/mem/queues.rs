@@ -5,8 +5,10 @@ use std::sync::Arc;
 use super::MemRoute;
 use super::hub::{Port, Ports};
 use super::ring::{Consumer, Loan, Producer, Refused};
+use crate::buf::MsgBuf;
 use crate::mutants::mutant;
 use crate::transport::{MAX_BURST, RxPacket, RxQueue, TransportStats, TxPacket, TxQueue};
+use crate::wire::HeaderWords;
 
 /// The receiving end of a ring, and the ring's sender.
 pub(super) struct Incoming {
@@ -153,7 +155,7 @@ impl RxQueue for MemRx {
     #[inline]
     fn packet(&self, index: usize) -> RxPacket<'_, MemRoute> {
         assert!(index < self.count, "the burst had {} packets", self.count);
-        let Lent { from, loan } = self.lent[index];
+        let Lent { from, loan } = self.lent[index % MAX_BURST];
         // SAFETY: the ring that lent these bytes is released or removed only in `burst`. That needs
         // `&mut self`, so the borrow in the result has ended, and it starts by setting `count` to
         // 0, so older loans are unreachable.
@@ -170,6 +172,13 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn new(producer: Producer, to: Arc<Port>) -> Self {
         Self { producer, to }
+    }
+
+    /// Whether the receiver has closed, and no packet is staged for it. Packets that are staged
+    /// when the receiver closes are dropped at the flush.
+    #[inline(always)]
+    fn begins_stale_batch(&self) -> bool {
+        !self.producer.has_staged() && !self.to.is_open()
     }
 }
 
@@ -226,7 +235,7 @@ impl MemTx {
     fn send(&mut self, route: MemRoute, stage: impl FnOnce(&mut Producer) -> Result<u32, Refused>) {
         let number = route.number();
         let ring = match self.rings.get_mut(number as usize) {
-            Some(Some(ring)) if ring.to.is_open() || mutant!(OldRingUsed) => ring,
+            Some(Some(ring)) if !ring.begins_stale_batch() || mutant!(OldRingUsed) => ring,
             // No ring yet, or one to a closed port, whose number another port may have now.
             _ => match self.connect(route) {
                 Some(ring) => ring,
@@ -247,6 +256,25 @@ impl MemTx {
     #[inline(never)]
     fn send_plain(&mut self, route: MemRoute, head: &[u8], data: &[u8]) {
         self.send(route, |ring| ring.stage(head, data));
+    }
+
+    #[inline(never)]
+    fn send_single(
+        &mut self,
+        route: MemRoute,
+        // Separately: a struct would be passed in memory.
+        connection: u64,
+        numbers: u64,
+        sizes: u64,
+        data: &[u8],
+    ) {
+        let header = HeaderWords { connection, numbers, sizes };
+        if let Some(Some(ring)) = self.rings.get_mut(route.number() as usize)
+            && ring.producer.stage_small(header, data)
+        {
+            return;
+        }
+        self.send(route, |ring| ring.stage_single(header, data));
     }
 
     #[inline(never)]
@@ -286,6 +314,16 @@ impl TxQueue for MemTx {
         match packet.pieces() {
             ([head, data], None) => self.send_plain(*route, head, data),
             ([head, data], Some(trailer)) => self.send_sealed(*route, [head, data, &trailer]),
+        }
+    }
+
+    #[inline(always)]
+    fn push_single(&mut self, route: &MemRoute, header: HeaderWords, message: &mut MsgBuf) {
+        if header.has_trailer() {
+            self.push(route, message.single_packet(header));
+        } else {
+            let HeaderWords { connection, numbers, sizes } = header;
+            self.send_single(*route, connection, numbers, sizes, message.as_slice());
         }
     }
 

@@ -35,7 +35,7 @@ impl<R: Route> OpenSession<R> {
             return !self.was_absent(turn);
         }
         let deadline = turn.now.plus_nanos(self.rtt.rto(0));
-        self.common.timer.arm(&mut turn.endpoint.timers, deadline);
+        self.common.timer.arm_for_call(&mut turn.endpoint.timers, deadline);
         true
     }
 

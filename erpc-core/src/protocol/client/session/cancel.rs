@@ -50,7 +50,7 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
     ) {
-        for at in SlotIndex::all() {
+        for at in self.free.complement().iter() {
             if self.slots[at].call().is_some_and(|call| call.deadline() <= turn.now) {
                 self.end_early(turn, lines, at, Cause::DeadlineExceeded);
             }

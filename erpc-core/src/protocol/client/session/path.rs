@@ -1,6 +1,6 @@
 //! Probes the path's packet size, and cuts messages into packets of another size.
 
-use super::{OpenSession, packets_per_second};
+use super::{Heads, OpenSession, packets_per_second};
 use crate::protocol::client::call::Call;
 use crate::protocol::client::cut::Cut;
 use crate::protocol::client::lines::Lines;
@@ -168,6 +168,7 @@ impl<R: Route> OpenSession<R> {
         }
         self.flags = self.flags.with_large(is_large);
         std::mem::swap(&mut self.cut, &mut self.other_cut);
+        self.heads = Heads::new(self.flags, &self.cut, self.max_request);
         self.pacer.set_datagram(self.cut.datagram(), turn.endpoint.config.bypasses);
         self.credit_limit.set_line(packets_per_second(self.line_rate, &self.cut));
         self.limit_pace(turn);

@@ -7,9 +7,9 @@
 //! round trip, and only the first is noted for `Probing`, unless calls of the session are overdue.
 
 use super::OpenSession;
+use crate::buf::prefetch;
 use crate::mutants::mutant;
 use crate::protocol::client::call::{Call, Finished, FinishedPlain};
-use crate::protocol::client::kept::KEPT_SMALL;
 use crate::protocol::client::lines::Lines;
 use crate::protocol::client::method_times::Told;
 use crate::protocol::client::slot::SlotState;
@@ -17,7 +17,7 @@ use crate::protocol::index::SlotIndex;
 use crate::protocol::turn::Turn;
 use crate::protocol::{NewCall, SessionId};
 use crate::transport::{Route, TxQueue};
-use crate::wire::{Header, Kind, PacketNumber, ReplyInfo};
+use crate::wire::{HeaderWords, ReplyInfo, RequestNumber};
 
 impl<R: Route> OpenSession<R> {
     /// Sends a request of one packet if this is the common case; otherwise hands the call back.
@@ -35,7 +35,7 @@ impl<R: Route> OpenSession<R> {
             && !new.extended
             && self.is_quiet()
             && !self.pacer.is_limited()
-            && size <= (self.cut.payload.min(self.max_request)) as usize;
+            && size <= self.heads.max_request as usize;
         if !ready {
             return Err(new);
         }
@@ -54,23 +54,34 @@ impl<R: Route> OpenSession<R> {
         self.free.remove(at);
         self.kept.superseded(at);
         let slot = &mut self.slots[at];
-        let header = Header {
-            connection: self.remote,
-            kind: Kind::Request,
-            packet: PacketNumber::default(),
-            request: slot.advance(),
-            aux: new.method,
-            size: size as u32,
-            flags: self.flags,
-        };
-        turn.tx.push(&self.common.route, new.request.single_packet(&header));
-        let layout = self.cut.layout.with_size(size as u32);
-        let call = Call::sent_whole(new, layout, self.flags.large(), cost, turn.now);
+        let (number, size) = (slot.advance(), size as u32);
+        let header = HeaderWords::single(self.remote, self.heads.request, number, new.method, size);
+        turn.tx.push_single(&self.common.route, header, &mut new.request);
+        let call = Call::sent_whole(new, self.flags.large(), cost, turn.now);
         // The slot is free: `forget` skips no destructor.
         debug_assert!(slot.is_free());
         std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Call(call)));
         turn.endpoint.stats.calls += 1;
         Ok(())
+    }
+
+    /// Loads what [`Self::plain_response`] and [`Self::plain_call`] read and write into the cache.
+    #[inline]
+    pub(in crate::protocol::client) fn prefetch(&self, request: RequestNumber) {
+        prefetch(&self.local);
+        prefetch(&self.common);
+        prefetch(&self.liveness);
+        prefetch(&self.cut.charges);
+        prefetch(self.pacer.pace());
+        prefetch(&self.slots[SlotIndex::of(request)]);
+    }
+
+    /// Loads the request of a call into the cache.
+    #[inline]
+    pub(in crate::protocol::client) fn prefetch_request(&self, request: RequestNumber) {
+        if let Some(call) = self.slots[SlotIndex::of(request)].call() {
+            call.prefetch_request();
+        }
     }
 
     /// Handles a response of one packet to a plain call.
@@ -80,29 +91,27 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
         route: &R,
-        header: &Header,
+        header: HeaderWords,
         body_len: usize,
     ) -> Option<Finished> {
-        let at = SlotIndex::of(header.request);
-        let ours = self.common.id.generation == header.connection.generation()
+        let at = SlotIndex::of(header.request());
+        let ours = self.local == header.connection()
             && self.common.route == *route
-            && self.flags == header.flags
-            && header.packet.get() == 0
-            && header.size as usize == body_len
-            && header.size <= self.cut.eager.min(KEPT_SMALL)
+            && self.heads.response == header.head()
+            && header.size() as usize == body_len
+            && header.size() <= self.heads.max_response
             && self.is_quiet()
-            && self.slots[at].number == header.request;
+            && self.slots[at].number == header.request();
         if !ours {
             return None;
         }
-        let peer = lines.uncontended(self.peer)?;
         let slot = &mut self.slots[at];
         if !slot.call()?.is_plain() {
             return None;
         }
         let FinishedPlain { finished, method, cost, sent_at } = slot.take_call()?.finish_plain();
-        let info = ReplyInfo::from_u32(header.aux);
-        let has_slow = peer.on_reply(info, &mut self.credits, cost);
+        let info = ReplyInfo::from_u32(header.aux());
+        let has_slow = lines.on_plain_reply(self.peer, info, &mut self.credits, cost);
         if self.is_notable(info, has_slow) {
             let overtaken = lines.probing(self.peer).is_passed(sent_at);
             let nanos = info.processing_nanos();

@@ -389,17 +389,17 @@ impl<R: Route> OpenSession<R> {
     ) -> Option<Finished> {
         self.stop_waiting(lines, at);
         let slot = &mut self.slots[at];
-        let mut call = slot.take_call()?;
+        let call = slot.take_call()?;
         if call.recovery().is_undecided() {
             slot.undecided = slot.number;
         }
-        call.release_outstanding(&self.cut.charges, &mut lines.flow(&mut self.credits, self.peer));
         turn.tx.reclaim();
         if call.is_queued() && !mutant!(FlushForgotten) {
             turn.tx.flush();
         }
         turn.endpoint.stats.responses += 1;
-        let finished = call.finish(&mut turn.endpoint.pool);
+        let flow = &mut lines.flow(&mut self.credits, self.peer);
+        let finished = call.finish_outstanding(&self.cut.charges, flow, &mut turn.endpoint.pool);
         self.vacate(turn, lines, at);
         Some(finished)
     }

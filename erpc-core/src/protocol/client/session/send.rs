@@ -99,7 +99,7 @@ impl<R: Route> OpenSession<R> {
             if lack.is_some() {
                 break;
             }
-            let layout = *call.layout();
+            let layout = call.layout();
             let header = Header {
                 connection: self.remote,
                 kind: Kind::Request,
@@ -110,7 +110,11 @@ impl<R: Route> OpenSession<R> {
                 flags: self.flags.with_large(call.is_large()).and_extended(call.is_extended()),
             };
             let request = call.request_for(packet, turn.now);
-            turn.tx.push(&self.common.route, request.packet(packet, &header, &layout));
+            if layout.packets() == 1 {
+                turn.tx.push_single(&self.common.route, header.to_words(), request);
+            } else {
+                turn.tx.push(&self.common.route, request.packet(packet, &header, &layout));
+            }
             any_sent = true;
             if call.note_sent(turn.now) {
                 // A new request also tells the server to drop the slot's last response.
@@ -122,10 +126,14 @@ impl<R: Route> OpenSession<R> {
             let bytes = self.cut.charges.overhead() + layout.len(packet);
             self.pacer.spend(turn.now, bytes, turn.endpoint.config.bypasses);
         }
-        let retries = call.retry().retries();
+        let (retries, is_simple) = (call.retry().retries(), call.simple_sent_at().is_some());
         if any_sent {
             let deadline = turn.now.plus_nanos(self.rtt.rto(retries));
-            self.arm(turn, deadline);
+            if is_simple {
+                self.common.timer.arm_for_call(&mut turn.endpoint.timers, deadline);
+            } else {
+                self.arm(turn, deadline);
+            }
         }
         if let Some(lack) = lack {
             self.wait_for(turn, lines, at, lack);
@@ -142,7 +150,7 @@ impl<R: Route> OpenSession<R> {
         let slot = &mut self.slots[at];
         let number = slot.number;
         let Some(call) = slot.call_mut() else { return };
-        let layout = *call.layout();
+        let layout = call.layout();
         let header = Header {
             connection: self.remote,
             kind: Kind::Request,

@@ -46,6 +46,41 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
+    /// The session's timer has fired. If the session needs it only for the timeouts of simple calls,
+    /// and none has expired, arms it again and returns true. This is the common case by far: the
+    /// calls for which the timer was armed were answered long ago.
+    pub(in crate::protocol::client) fn is_only_waiting<X>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &Lines<R>,
+    ) -> bool {
+        let timer = &self.common.timer;
+        let probing = lines.probing(self.peer);
+        if turn.now >= timer.others()
+            || turn.endpoint.config.back_since(turn.now, timer.at()).is_some()
+            || self.liveness.is_older_than(probing.reset_at())
+        {
+            return false;
+        }
+        let read_until = turn.endpoint.read_until.max(probing.read_until());
+        // A lower bound of the time at which a simple call is overdue: see `slot_due`.
+        let timeout = self.rtt.rto(0);
+        let mut next = timer.others();
+        for at in self.free.complement().iter() {
+            let Some(sent_at) = self.slots[at].call().and_then(Call::simple_sent_at) else {
+                return false;
+            };
+            let due = sent_at.plus_nanos(timeout);
+            if due <= read_until && !mutant!(SimpleCallsWait) {
+                return false;
+            }
+            next = next.min(due);
+        }
+        self.common.timer.fired_for_calls();
+        self.common.timer.arm_again_for_call(&mut turn.endpoint.timers, next, turn.now);
+        true
+    }
+
     /// The session's timer has fired.
     pub(in crate::protocol::client) fn on_timer<X: TxQueue<Route = R>>(
         &mut self,
@@ -70,6 +105,7 @@ impl<R: Route> OpenSession<R> {
         let mut ping =
             read_until >= self.liveness.ping_at(config) || self.liveness.is_older_than(reset_at);
         let mut deadline = self.common.queue.deadline().min(next_inquiry);
+        let mut calls = Instant::NEVER;
         let is_widespread = self.is_widespread(lines.probing(self.peer));
         let read_until = read_until.max(lines.probing(self.peer).read_until());
         debug_assert!(read_until <= turn.now, "an answer came before now");
@@ -92,8 +128,16 @@ impl<R: Route> OpenSession<R> {
                     due = due.min(own_due);
                 }
             }
-            let late = self.slots[at].call().map_or(Instant::NEVER, Call::deadline);
-            deadline = deadline.min(due).min(late);
+            let (mut late, mut is_simple) = (Instant::NEVER, false);
+            if let Some(call) = self.slots[at].call() {
+                (late, is_simple) = (call.deadline(), call.simple_sent_at().is_some());
+            }
+            deadline = deadline.min(late);
+            if is_simple {
+                calls = calls.min(due);
+            } else {
+                deadline = deadline.min(due);
+            }
         }
         deadline = deadline.min(self.path_size.due());
         if lines.probing(self.peer).is_out() {
@@ -110,7 +154,9 @@ impl<R: Route> OpenSession<R> {
         if !mutant!(TimerNotArmedAgain) {
             let liveness = self.liveness.due(turn.now, &turn.endpoint.config);
             let deadline = deadline.min(liveness);
-            self.common.timer.arm_again(&mut turn.endpoint.timers, deadline, turn.now);
+            let timer = &mut self.common.timer;
+            timer.arm_again(&mut turn.endpoint.timers, deadline, turn.now);
+            timer.arm_again_for_call(&mut turn.endpoint.timers, calls, turn.now);
         }
         Followup::None
     }
@@ -123,8 +169,9 @@ impl<R: Route> OpenSession<R> {
                 slot.call().filter(|call| call.awaits_packets() && !call.retry().is_accepted());
             call.is_some_and(|call| !probing.is_passed(call.retry().active_at()))
         };
-        let silent = self.slots.iter().filter(|(_, slot)| is_silent(slot)).count();
-        silent >= WINDOW / 2
+        let occupied = self.free.complement();
+        let silent = || occupied.iter().filter(|at| is_silent(&self.slots[*at])).count();
+        occupied.len() >= WINDOW / 2 && silent() >= WINDOW / 2
     }
 
     /// For a call that no later call has passed: when it was last sent, and when its timeout
@@ -162,7 +209,7 @@ impl<R: Route> OpenSession<R> {
             SlotState::Free | SlotState::Call(_) => return Instant::NEVER,
         };
         if retry.is_accepted() {
-            return self.probe_due(endpoint, retry);
+            return self.probe_due(endpoint, &retry);
         }
         let (probing, sent_at) = (lines.probing(self.peer), retry.active_at());
         let own_due = retry.due(self.rtt.rto(retry.retries()), self.common.id.generation);

@@ -29,39 +29,59 @@ use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, ClientId, ClientStats, Notice};
 use crate::time::Instant;
 use crate::transport::Route;
-use crate::wire::{ConnectionId, Flags, Header, Kind, ReplyInfo, RequestNumber};
+use crate::wire::{ConnectionId, Flags, Head, Header, Kind, ReplyInfo, RequestNumber};
 
 pub(super) use self::control::ControlEffect;
 
 /// A session as its server sees it.
 ///
-/// Aligned to cache lines, so that performance does not depend on its address.
-#[repr(align(64))]
+/// Aligned to cache lines, so that performance does not depend on its address. The fields are in the
+/// order in which they are declared: first those that plain requests use, so that they share few
+/// cache lines.
+#[repr(C, align(64))]
 pub(super) struct ServerSession<R> {
-    id: ClientId,
+    /// This endpoint's id for the session.
+    local: ConnectionId,
     /// The client's id for the session.
     remote: ConnectionId,
-    route: R,
-    agreed: Agreement,
-    /// Flags of every packet: whether there is a trailer.
-    flags: Flags,
-    /// Number of the last `Resize` that changed the size of large packets. The client counts them.
-    epoch: u32,
-    /// When a `Moved` was last sent for the session.
-    told_moved: Instant,
+    id: ClientId,
+    heads: Heads,
+    /// Number of requests handed to handlers.
+    requests: u64,
+    memory: SessionMemory,
+    /// The socket that the client sends from.
+    socket: SocketIndex,
     /// A packet with a congestion mark has arrived since the last reply.
     marked: bool,
     /// Packets until the next sample of the socket's use.
     until_sample: u8,
-    /// The socket that the client sends from.
-    socket: SocketIndex,
+    /// Flags of every packet: whether there is a trailer.
+    flags: Flags,
+    agreed: Agreement,
     liveness: Liveness,
+    route: R,
+    slots: Slots<ServerSlot>,
+    /// Number of the last `Resize` that changed the size of large packets. The client counts them.
+    epoch: u32,
+    /// When a `Moved` was last sent for the session.
+    told_moved: Instant,
     /// Set when this endpoint begins to shut down.
     farewell: Option<Box<Farewell>>,
-    memory: SessionMemory,
-    /// Number of requests handed to handlers.
-    requests: u64,
-    slots: Slots<ServerSlot>,
+}
+
+/// The heads of the packets of the common case, which are not cut into large packets.
+struct Heads {
+    request: Head,
+    response: Head,
+}
+
+impl Heads {
+    fn new(flags: Flags) -> Self {
+        Self {
+            request: Head::new(Kind::Request, flags),
+            response: Head::new(Kind::Response, flags),
+        }
+    }
 }
 
 /// A slot, with the parts of its session that it needs.
@@ -86,6 +106,13 @@ impl<R: Route> ServerSession<R> {
             route,
             agreed,
             flags: Flags::new(agreed.trailer, false),
+            local: ConnectionId::new(
+                turn.endpoint.local.steer,
+                true,
+                id.index.get(),
+                id.generation,
+            ),
+            heads: Heads::new(Flags::new(agreed.trailer, false)),
             epoch: 0,
             told_moved: Instant::ZERO,
             marked: false,

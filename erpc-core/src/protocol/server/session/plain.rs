@@ -4,18 +4,34 @@
 //! nothing.
 
 use super::ServerSession;
-use crate::buf::MsgBuf;
+use crate::buf::{MsgBuf, prefetch};
 use crate::mutants::mutant;
 use crate::protocol::RequestHandle;
 use crate::protocol::index::SlotIndex;
-use crate::protocol::server::kept_response::{KeptResponse, Response};
-use crate::protocol::server::reply::ReplyHead;
+use crate::protocol::server::kept_response::KeptResponse;
+use crate::protocol::server::reply::told;
 use crate::protocol::server::slot::KEPT_CAPACITY;
 use crate::protocol::turn::Turn;
 use crate::transport::{Route, TxQueue};
-use crate::wire::{Header, ReplyInfo, RequestNumber};
+use crate::wire::{HeaderWords, ReplyInfo, RequestNumber};
 
 impl<R: Route> ServerSession<R> {
+    /// Loads what [`Self::plain_request`] and [`Self::plain_respond`] read and write into the cache.
+    #[inline]
+    pub(in crate::protocol::server) fn prefetch(&self, request: RequestNumber) {
+        prefetch(&self.local);
+        prefetch(&self.agreed);
+        prefetch(&self.liveness);
+        prefetch(&self.route);
+        prefetch(&self.slots[SlotIndex::of(request)]);
+    }
+
+    /// Loads the response buffer that a request's slot keeps into the cache.
+    #[inline]
+    pub(in crate::protocol::server) fn prefetch_buffer(&self, request: RequestNumber) {
+        self.slots[SlotIndex::of(request)].prefetch_buffer();
+    }
+
     /// Receives a new request of one packet. Returns its handle, and the slot's last response
     /// buffer. `None` if the packet is not the common case.
     #[inline(always)]
@@ -23,27 +39,25 @@ impl<R: Route> ServerSession<R> {
         &mut self,
         turn: &mut Turn<'_, X>,
         route: &R,
-        header: &Header,
+        header: HeaderWords,
         body_len: usize,
     ) -> Option<(RequestHandle, Option<MsgBuf>)> {
-        let fits = self.id.generation == header.connection.generation()
+        let (head, request) = (header.head(), header.request());
+        let fits = self.local == header.connection()
             && self.route == *route
-            && self.flags.with_large(header.flags.large()) == header.flags
-            && header.packet.get() == 0
-            && header.size as usize == body_len
-            && self.agreed.is_plain(header.size, header.flags.large());
-        let slot = &mut self.slots[SlotIndex::of(header.request)];
-        if !fits || !slot.is_plain_next(header.request) {
+            && self.heads.request == head.small()
+            && header.size() as usize == body_len
+            && self.agreed.is_plain(header.size(), head.large());
+        let slot = &mut self.slots[SlotIndex::of(request)];
+        if !fits || !slot.is_plain_next(request) {
             return None;
         }
-        let is_large = header.flags.large();
-        let buffer =
-            slot.plain_execute(header.request, is_large, turn.arrived_at(), &mut self.memory);
+        let buffer = slot.plain_execute(request, head.large(), turn.arrived_at(), &mut self.memory);
         self.liveness.heard(turn.now);
         self.marked |= turn.marked;
         self.requests += 1;
         turn.endpoint.stats.requests += 1;
-        Some((self.id.request(header.request), buffer))
+        Some((self.id.request(request), buffer))
     }
 
     /// Sends a response of one packet and keeps it. If the response is not the common case, `Err`
@@ -70,20 +84,11 @@ impl<R: Route> ServerSession<R> {
             return Err(message);
         }
         let (processing, size) = (turn.now.nanos_since(since), message.len() as u32);
-        let mut head = ReplyHead {
-            route: &self.route,
-            connection: self.remote,
-            flags: self.flags.with_large(is_large),
-            request,
-            window,
-            marked: &mut self.marked,
-        };
-        let header = head.response(false, false, 0, processing, size);
-        turn.tx.push(&self.route, message.single_packet(&header));
-        let layout = self.agreed.response(size, is_large);
-        let response = Response { message, failure: false, extended: false };
-        let response = KeptResponse::new(response, layout, false, processing);
-        slot.plain_respond(response, &mut self.memory);
+        let head = self.heads.response.with_large(is_large);
+        let info = window.after(told(processing)).with_mark(std::mem::take(&mut self.marked));
+        let header = HeaderWords::single(self.remote, head, request, info.to_u32(), size);
+        turn.tx.push_single(&self.route, header, &mut message);
+        slot.plain_respond(KeptResponse::single(message, processing), &mut self.memory);
         Ok(())
     }
 }

@@ -28,7 +28,8 @@ use crate::mutants::mutant;
 use crate::sync::Witness;
 use crate::sync::alloc::{alloc_zeroed, dealloc};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::wire::HEADER_LEN;
+use crate::transport::MAX_BURST;
+use crate::wire::{HEADER_LEN, HeaderWords};
 
 /// Size of a cache line, in bytes.
 const LINE: usize = 64;
@@ -108,7 +109,7 @@ pub(super) fn ring(slots: u32, max_datagram: usize) -> Option<(Producer, Consume
         next: Cursor::default(),
         limit: slots,
         batch: Batch::default(),
-        first: None,
+        first: (0, 0),
     };
     Some((producer, Consumer { ring, next: Cursor::default(), lent: 0 }))
 }
@@ -217,8 +218,9 @@ pub(super) struct Producer {
     /// slots.
     limit: u32,
     batch: Batch,
-    /// Slot and word of the batch's first datagram. The word is written by [`Producer::publish`].
-    first: Option<(u32, u64)>,
+    /// Slot and word of the first datagram of the batch, if the batch is not empty. The word is
+    /// written by [`Producer::publish`].
+    first: (u32, u64),
 }
 
 impl Producer {
@@ -265,6 +267,55 @@ impl Producer {
         })
     }
 
+    /// Stages a datagram as [`Producer::stage_single`] does, if this is the common case: a small
+    /// datagram, neither the first nor the last of a batch, and room in the ring. Otherwise does
+    /// nothing and returns false.
+    #[inline(always)]
+    pub(super) fn stage_small(&mut self, header: HeaderWords, data: &[u8]) -> bool {
+        let is_common = (HALF..=2 * HALF).contains(&data.len())
+            && (1..MAX_BURST as u32 - 1).contains(&self.batch.packets)
+            && self.next.position != self.limit;
+        if is_common {
+            let Cursor { index, .. } = self.next;
+            self.ring.witness(index).write();
+            // SAFETY: `index < slots`, so the small slot lies within the allocation.
+            let to = unsafe { self.ring.memory.add(index as usize * SMALL + WORD) };
+            // SAFETY: a small slot has room for a header and `2 * HALF` bytes of data. No other code
+            // accesses it meanwhile, as in `stage_with`.
+            unsafe { to.cast::<[u8; HEADER_LEN]>().write(header.to_bytes()) };
+            // SAFETY: the data follows the header.
+            let to = unsafe { to.add(HEADER_LEN) };
+            // SAFETY: as above. The ring's memory does not overlap `data`.
+            unsafe { copy_data(data, to) };
+            let len = HEADER_LEN + data.len();
+            // Release: a consumer that reads the word also sees the datagram.
+            self.ring.word(index).store(self.next.word(len), Ordering::Release);
+            self.next.advance(self.ring.slots);
+            self.batch.packets += 1;
+            self.batch.bytes += len as u64;
+        }
+        is_common
+    }
+
+    /// Stages a datagram that consists of a header, given as words, and of `data`. Like
+    /// [`Producer::stage`].
+    #[inline]
+    pub(super) fn stage_single(
+        &mut self,
+        header: HeaderWords,
+        data: &[u8],
+    ) -> Result<u32, Refused> {
+        self.stage_with(HEADER_LEN + data.len(), |to| {
+            // SAFETY: `stage_with` passes a pointer with room for header and data.
+            unsafe { to.cast::<[u8; HEADER_LEN]>().write(header.to_bytes()) };
+            // SAFETY: the header is within that room.
+            let to = unsafe { to.add(HEADER_LEN) };
+            // SAFETY: the rest of the room has `data.len()` bytes. They do not overlap `data`, because
+            // no slice of this slot exists.
+            unsafe { copy_data(data, to) };
+        })
+    }
+
     /// Claims the next slot for a datagram of `len` bytes and lets `write` write it. The pointer
     /// passed to `write` is valid for writing `len` bytes and aligned to 8. No other code accesses
     /// these bytes meanwhile: the slot is not lent (`limit`), and the consumer reads it only after
@@ -284,10 +335,11 @@ impl Producer {
         self.ring.witness(index).write();
         write(self.ring.data(index, len));
         let word = self.next.word(len);
-        match self.first {
-            None => self.first = Some((index, word)),
+        if self.batch.packets == 0 {
+            self.first = (index, word);
+        } else {
             // Release: a consumer that reads the word also sees the datagram.
-            Some(_) => self.ring.word(index).store(word, Ordering::Release),
+            self.ring.word(index).store(word, Ordering::Release);
         }
         self.next.advance(self.ring.slots);
         self.batch.packets += 1;
@@ -295,10 +347,17 @@ impl Producer {
         Ok(self.batch.packets)
     }
 
+    /// Whether there are staged datagrams that the consumer does not see yet.
+    #[inline(always)]
+    pub(super) fn has_staged(&self) -> bool {
+        self.batch.packets > 0
+    }
+
     /// Makes the staged datagrams visible to the consumer, and returns their number and size.
     #[inline]
     pub(super) fn publish(&mut self) -> Batch {
-        if let Some((index, word)) = self.first.take() {
+        if self.batch.packets > 0 {
+            let (index, word) = self.first;
             self.ring.word(index).store(word, Ordering::Release);
         }
         std::mem::take(&mut self.batch)
@@ -320,6 +379,9 @@ impl Producer {
         self.next.position != self.limit
     }
 }
+
+/// Bytes that [`copy_data`] moves at once.
+const HALF: usize = 16;
 
 /// Copies `packet`, or the first piece of one, to `to`.
 ///
@@ -357,7 +419,6 @@ unsafe fn copy(packet: &[u8], to: NonNull<u8>) {
 /// other code may access meanwhile.
 #[inline]
 unsafe fn copy_data(bytes: &[u8], to: NonNull<u8>) {
-    const HALF: usize = 16;
     match (bytes.first_chunk::<HALF>(), bytes.last_chunk::<HALF>()) {
         (Some(first), Some(last)) if bytes.len() <= 2 * HALF => {
             // SAFETY: `bytes` has at least HALF bytes, so `to` has room for them.
