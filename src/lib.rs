@@ -186,6 +186,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub use erpc_core::buf::prefetch;
 pub use erpc_core::calling::{CallOptions, RetryPolicy};
 pub use erpc_core::client::{
     BackendStats, Balance, Call, Channel, ChannelBuilder, ChannelStats, ClientThreads,
@@ -207,9 +208,9 @@ pub use erpc_core::server::{
     shutdown_signal,
 };
 pub use erpc_core::service::{
-    CallContext, FixedLayout, Incoming, Interceptor, Metadata, MetadataError, MetadataRef,
-    Outgoing, Request, Responder, Response, Service, SharedIncoming, SharedOutgoing, SharedRequest,
-    SharedUpload, Upload,
+    Burst, BurstRequest, CallContext, FixedLayout, Incoming, Interceptor, Metadata, MetadataError,
+    MetadataRef, Outgoing, Request, Responder, Response, Service, SharedIncoming, SharedOutgoing,
+    SharedRequest, SharedUpload, Upload,
 };
 pub use erpc_core::serving::WorkerPool;
 pub use erpc_core::status::{Code, Status};
@@ -233,8 +234,9 @@ pub mod health {
 /// The interface of generated code: methods, codecs and the table of a server's methods.
 pub mod service {
     pub use erpc_core::service::{
-        Borrowed, Codec, DecodeError, Field, Fields, Fixed, FixedLayout, Method, MethodCollision,
-        MethodOptions, Mode, Prost, Routes, ServiceOptions, SharedByThreads, Viewable, method_id,
+        Borrowed, BurstRequests, Codec, DecodeError, Field, Fields, Fixed, FixedLayout, Method,
+        MethodCollision, MethodOptions, Mode, Prost, Routes, ServiceOptions, SharedByThreads,
+        Viewable, method_id,
     };
 }
 
@@ -282,7 +284,7 @@ pub mod testing {
 /// The untyped layer that [`Endpoint`] is built on.
 pub mod raw {
     pub use erpc_core::buf::{MsgBuf, NoMemory, Pool, PoolStats};
-    pub use erpc_core::event_loop::{App, Context, Rpc};
+    pub use erpc_core::event_loop::{App, BurstEnd, Context, HeldRequest, Rpc};
     pub use erpc_core::protocol::{
         Acceptor, Body, ClientId, ClientStats, DropReason, ListenGroup, NewCall, ProtocolStats,
         Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionAddress, SessionEvent,

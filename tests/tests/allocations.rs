@@ -3,12 +3,15 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use erpc::raw::{Context, MsgBuf, NewCall, Reply, SessionId};
-use erpc::service::{Method, Routes};
+use erpc::service::{Fixed, Method, Mode, Routes};
 use erpc::transport::mem::{MemConfig, MemHub};
+use erpc::zerocopy::little_endian::U64;
+use erpc::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use erpc::{
-    Balance, CallError, CallOptions, Channel, Endpoint, EndpointConfig, Incoming, Outgoing,
+    Balance, Burst, CallError, CallOptions, Channel, Endpoint, EndpointConfig, Incoming, Outgoing,
     Request, Response, Status, Transport, Udp,
 };
 use erpc_test_tools::counting::{Account, Counting};
@@ -128,6 +131,59 @@ fn typed_calls_allocate_only_the_callback() {
         let per_call = account.allocations() as f64 / CALLS as f64 - 1.0;
         eprintln!("{per_call} allocations per typed call with a callback, both sides");
         assert!(per_call <= 1.01, "{per_call} allocations per call");
+    });
+}
+
+/// A message that needs no decoding.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, erpc::FixedLayout)]
+#[zerocopy(crate = "erpc::zerocopy")]
+#[repr(C)]
+struct Echoed(U64);
+
+#[test]
+fn a_burst_hook_allocates_nothing() {
+    const HOOKED: Method<Echoed, Echoed, Fixed> = Method::new("test.Bursts/Echo");
+    within(secs(60), || {
+        let bind = || Udp::bind(&loopback()).expect("the socket opens");
+        let endpoint = || Endpoint::new(bind(), EndpointConfig::new()).expect("the endpoint opens");
+        let (server, client) = (endpoint(), endpoint());
+        let (service, mut routes) = (Arc::new(AtomicU64::new(0)), Routes::new());
+        let echo = |_: &AtomicU64, request: Request<'_, &Echoed>| {
+            let number = request.note().ok_or(Status::internal("the hook has not seen it"))?;
+            Ok(Response::new(Echoed(U64::new(number))))
+        };
+        routes.unary(HOOKED, Mode::Dispatch, &service, echo).expect("the first method");
+        routes.on_burst(HOOKED, &service, |bursts, burst: Burst<'_, &Echoed>| {
+            bursts.fetch_add(1, Ordering::Relaxed);
+            burst.iter().for_each(|request| request.set_note(request.message().0.get()));
+        });
+        server.listen();
+        assert!(server.serve(Arc::new(routes), None));
+        let session = client.open(server.local_route().expect("called outside of the loop"));
+        let done = Rc::new(Cell::new(0));
+        let run = |calls: u64| {
+            for number in 0..calls {
+                let count = Rc::clone(&done);
+                session.call_with(&HOOKED, &Echoed(U64::new(number)), move |reply| {
+                    let reply: Echoed = reply.expect("the call succeeds");
+                    assert_eq!(reply.0.get(), number);
+                    count.set(count.get() + 1);
+                });
+                while number % 8 == 7 && done.get() <= number {
+                    client.run_once();
+                    server.run_once();
+                }
+            }
+            done.set(0);
+        };
+        run(2_000);
+        service.store(0, Ordering::Relaxed);
+        let account = Account::new(0);
+        account.charge(|| run(CALLS));
+        let bursts = service.load(Ordering::Relaxed);
+        assert!(bursts < CALLS / 2, "{bursts} bursts of {CALLS} requests");
+        // The callbacks.
+        assert!(account.allocations() <= CALLS + CALLS / 100, "{}", account.allocations());
     });
 }
 

@@ -8,7 +8,7 @@ const LINE: usize = 64;
 /// the background, so that several loads overlap. Does not wait, reads nothing and never faults.
 ///
 /// Costs one instruction per 64 bytes, and helps only if there is other work for about 100 ns
-/// before the read, such as the prefetches of other values. A burst hook
+/// before the read, such as the prefetches of other values. A [burst hook](crate::service::Burst)
 /// is the place for it. Does nothing on processors other than `x86_64` and `aarch64`.
 ///
 /// ```

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod bell;
+mod burst;
 pub(crate) mod flush;
 pub(crate) mod idle;
 pub(crate) mod mailbox;
@@ -19,6 +20,7 @@ mod turn;
 mod unread;
 pub(crate) mod wakes;
 
+pub use burst::{BurstEnd, HeldRequest};
 pub use idle::IdlePolicy;
 pub use mailbox::MAILBOX_LIMIT;
 pub use rpc::{App, Context, EndpointStats, Rpc};

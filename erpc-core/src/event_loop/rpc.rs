@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::clock;
+use crate::event_loop::burst::{BurstEnd, Packets};
 use crate::event_loop::turn::{HeldLoop, LoopGaps, Turns};
 use crate::event_loop::unread::Unread;
 use crate::log;
@@ -84,6 +85,28 @@ pub trait App<T: Transport> {
         }
     }
 
+    /// Whether the owner holds requests of this burst, so that [`App::on_burst_end`] is to be
+    /// called. Called once per burst, so it must be as cheap as reading a field. False by default.
+    #[inline]
+    fn holds_requests(&self) -> bool {
+        false
+    }
+
+    /// All packets of the burst were passed to the other methods. They are still lent.
+    ///
+    /// [`App::on_request`] may hold requests ([`HeldRequest`](super::HeldRequest)) instead of
+    /// answering them, in order to handle several together: to prefetch what they will read, or to
+    /// look it up in one pass. It stores them, at most one per packet, and this method
+    /// [releases](BurstEnd::release) all of them. Called only if [`App::holds_requests`]. The
+    /// default does nothing.
+    ///
+    /// [`App::on_cancel`] may be called for a held request before. If it answers the request, it
+    /// must remove the request from those held. If the session of a held request has ended,
+    /// `on_cancel` is called after this method.
+    fn on_burst_end(&mut self, burst: &mut BurstEnd<'_, '_, T>) {
+        let _ = burst;
+    }
+
     /// A call has ended; `request` is its request buffer. The default does nothing; an endpoint
     /// that makes no calls receives no replies.
     fn on_reply(
@@ -125,10 +148,10 @@ pub trait App<T: Transport> {
 
 /// Access to an endpoint for the methods of an [`App`], and for its owner between two turns.
 pub struct Context<'a, T: Transport> {
-    core: &'a mut Core<T::Route>,
-    tx: &'a mut T::Tx,
-    turns: &'a mut Turns,
-    now: Instant,
+    pub(super) core: &'a mut Core<T::Route>,
+    pub(super) tx: &'a mut T::Tx,
+    pub(super) turns: &'a mut Turns,
+    pub(super) now: Instant,
 }
 
 impl<T: Transport> Context<'_, T> {
@@ -417,6 +440,7 @@ impl<T: Transport> Rpc<T> {
         let mut queue_wait = QueueWait { absence, delay: 0 };
         let mut work = received;
         let stamps_packets = self.stamps_packets;
+        let rx = &*rx;
         if received > 1 && self.core.is_crowded() {
             for stage in [Stage::Sessions, Stage::Messages] {
                 for at in 0..received {
@@ -439,6 +463,12 @@ impl<T: Transport> Rpc<T> {
         }
         *time = now;
         if received > 0 {
+            if app.holds_requests() {
+                let (core, packets) = (&mut self.core, Packets::new(rx, received));
+                let mut burst = BurstEnd { core, tx, turns, queue_wait, now, packets };
+                app.on_burst_end(&mut burst);
+                queue_wait = burst.queue_wait;
+            }
             self.core.end_of_burst(now, queue_wait, tx);
         }
         if self.transport.has_undelivered() {

@@ -33,6 +33,12 @@ pub trait CallHost {
     /// Whether the client has cancelled the call.
     fn is_cancelled(&self) -> bool;
 
+    /// The note that the method's [burst hook](super::Burst) has left for the call; `None` by
+    /// default.
+    fn note(&self) -> Option<u64> {
+        None
+    }
+
     /// The current time.
     fn now(&self) -> Instant {
         clock::now()
@@ -147,6 +153,13 @@ impl<'a> CallContext<'a> {
     #[must_use]
     pub fn session_stats(&self) -> Option<ClientStats> {
         self.host.session_stats(&self.call)
+    }
+
+    /// The note that the method's burst hook has left for this call; see
+    /// [`Request::note`](super::Request::note).
+    #[must_use]
+    pub fn note(&self) -> Option<u64> {
+        self.host.note()
     }
 
     /// Whether the answer is no longer wanted: the caller has cancelled the call or is gone, or the

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod arrival;
+mod burst;
 mod codec;
 mod context;
 mod detached;
@@ -34,6 +35,8 @@ mod streaming;
 mod task;
 
 pub(crate) use arrival::Arrival;
+pub(crate) use burst::Gathered;
+pub use burst::{Burst, BurstRequest, BurstRequests};
 pub(crate) use codec::encode_sized;
 pub use codec::{Borrowed, Codec, DecodeError, Fixed, FixedLayout, Prost, Viewable, encode_into};
 pub use context::{CallContext, CallHost};

@@ -20,6 +20,7 @@ struct Served {
     name: &'static str,
     /// `None` if the handler is asynchronous.
     mode: Option<Mode>,
+    streams: bool,
     options: MethodOptions,
 }
 
@@ -38,7 +39,7 @@ impl<const N: usize> ServiceOptions<N> {
     /// all methods.
     #[must_use]
     pub const fn new(unknown: &'static str, methods: [(&'static str, Option<Mode>); N]) -> Self {
-        let none = Served { name: "", mode: None, options: MethodOptions::new() };
+        let none = Served { name: "", mode: None, streams: false, options: MethodOptions::new() };
         let mut served = [none; N];
         let mut index = 0;
         while index < N {
@@ -46,6 +47,22 @@ impl<const N: usize> ServiceOptions<N> {
             index += 1;
         }
         Self { unknown, methods: served }
+    }
+
+    /// Declares that these methods stream; named as in the `.proto` file.
+    ///
+    /// # Panics
+    /// If there is no such method. In a constant this is a compile error.
+    #[must_use]
+    #[track_caller]
+    pub const fn streaming(mut self, methods: &[&str]) -> Self {
+        let mut at = 0;
+        while at < methods.len() {
+            let index = self.index(methods[at]);
+            self.methods[index].streams = true;
+            at += 1;
+        }
+        self
     }
 
     /// Number of methods.
@@ -132,6 +149,21 @@ impl<const N: usize> ServiceOptions<N> {
     pub const fn with(mut self, method: &str, options: MethodOptions) -> Self {
         let index = self.index(method);
         self.methods[index].options = options.or(self.methods[index].options);
+        self
+    }
+
+    /// Checks that `method`, named as in the `.proto` file, can have a
+    /// [burst hook](super::Routes::on_burst).
+    ///
+    /// # Panics
+    /// If there is no such method, or it streams. In a constant this is a compile error.
+    #[must_use]
+    #[track_caller]
+    pub const fn burst(self, method: &str) -> Self {
+        assert!(
+            !self.methods[self.index(method)].streams,
+            "this method streams; a burst hook is for methods with one request and one response"
+        );
         self
     }
 
@@ -307,6 +339,18 @@ mod tests {
     #[should_panic(expected = "this method's handler is an `async fn`")]
     fn an_asynchronous_method_has_no_mode() {
         let _ = DECLARED.run("Watch", Mode::Worker);
+    }
+
+    #[test]
+    fn methods_without_streams_can_have_burst_hooks() {
+        const HOOKED: ServiceOptions<3> = DECLARED.streaming(&["Watch"]).burst("Get").burst("Put");
+        assert_eq!(HOOKED, DECLARED.streaming(&["Watch"]));
+    }
+
+    #[test]
+    #[should_panic(expected = "this method streams; a burst hook is for")]
+    fn a_streaming_method_has_no_burst_hook() {
+        let _ = DECLARED.streaming(&["Put", "Watch"]).burst("Watch");
     }
 
     #[test]

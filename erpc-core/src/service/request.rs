@@ -110,6 +110,15 @@ impl<'a, M> Request<'a, M> {
         self.context().map_or_else(MetadataRef::default, CallContext::metadata)
     }
 
+    /// The note that the method's burst hook has left for this request
+    /// ([`BurstRequest::set_note`](super::BurstRequest::set_note)). `None` if it has left none, if
+    /// the method has no hook, and in handlers that do not run in the event loop or are
+    /// asynchronous.
+    #[must_use]
+    pub fn note(&self) -> Option<u64> {
+        self.context()?.note()
+    }
+
     /// Current state of the client's session; see [`CallContext::session_stats`].
     #[must_use]
     pub fn session_stats(&self) -> Option<ClientStats> {

@@ -42,24 +42,56 @@ impl<T: Transport> Requests<T> {
             && let Some(entry) = methods.routes.get(request.method)
             && entry.is_plain()
         {
-            let host = SlotHost::new(cx, request.buffer, &request.peer, self);
-            match entry.call(&entry.context(request.handle, &host), message) {
-                HandlerOutcome::Reply(Encoded { bytes, extended }) => {
-                    cx.respond(request.handle, bytes, extended);
-                }
-                outcome => {
-                    let buffer = host.buffer.take();
-                    cx.recycle_response_buffer(buffer);
-                    answer(cx, request.handle, outcome);
-                }
-            }
+            let Request { handle, buffer, peer, .. } = request;
+            self.plain_request(cx, entry, (handle, buffer, &peer), message, ());
         } else {
             self.other_request(cx, request);
         }
     }
 
+    /// Handles a request that a burst hook has seen, with the hook's note.
+    #[inline(always)]
+    pub(super) fn noted_request(
+        &self,
+        cx: &mut Context<'_, T>,
+        methods: (&Methods, &Arc<RouteEntry>),
+        request: Request<'_, T::Route>,
+        note: Option<u64>,
+    ) {
+        if let Body::Packet(message) = request.body
+            && !request.extended
+            && methods.1.would_be_plain()
+        {
+            let Request { handle, buffer, peer, .. } = request;
+            self.plain_request(cx, methods.1, (handle, buffer, &peer), message, note);
+        } else {
+            self.run(cx, methods, request, note);
+        }
+    }
+
+    /// Runs a handler in this turn, on a message of one packet without an extension.
+    #[inline(always)]
+    fn plain_request(
+        &self,
+        cx: &mut Context<'_, T>,
+        entry: &RouteEntry,
+        (call, buffer, peer): (RequestHandle, Option<ResponseBuffer>, &T::Route),
+        message: &[u8],
+        note: impl Note,
+    ) {
+        let host = SlotHost::new(cx, buffer, peer, self, note);
+        match entry.call(&entry.context(call, &host), message) {
+            HandlerOutcome::Reply(Encoded { bytes, extended }) => cx.respond(call, bytes, extended),
+            outcome => {
+                let buffer = host.buffer.take();
+                cx.recycle_response_buffer(buffer);
+                answer(cx, call, outcome);
+            }
+        }
+    }
+
     #[inline(never)]
-    fn other_request(&self, cx: &mut Context<'_, T>, mut request: Request<'_, T::Route>) {
+    fn other_request(&self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         let handle = request.handle;
         let methods = self.methods.get();
         let entry =
@@ -68,6 +100,22 @@ impl<T: Transport> Requests<T> {
             cx.recycle_response_buffer(request.buffer);
             return cx.respond_status(handle, &unknown(request.method, methods.is_some()));
         };
+        if entry.has_hook() {
+            return self.held.hold(entry.index(), request);
+        }
+        self.run(cx, (methods, entry), request, ());
+    }
+
+    /// Runs the request's handler, or starts it elsewhere.
+    #[inline]
+    fn run(
+        &self,
+        cx: &mut Context<'_, T>,
+        (methods, entry): (&Methods, &Arc<RouteEntry>),
+        mut request: Request<'_, T::Route>,
+        note: impl Note,
+    ) {
+        let handle = request.handle;
         request.deadline = entry.due(request.deadline, || self.scheduler().now());
         let index = entry.index();
         let (task, stream) = (&methods.tasks[index], &methods.streams[index]);
@@ -82,7 +130,7 @@ impl<T: Transport> Requests<T> {
                 let peer = address(&request.peer);
                 self.stream_request(cx, method, request, peer)
             }
-            (None, None) if is_here => self.dispatch(cx, entry, request),
+            (None, None) if is_here => self.dispatch(cx, entry, request, note),
             (None, None) => self.to_worker(methods, entry, request),
         };
         if let Err(status) = passed {
@@ -96,10 +144,11 @@ impl<T: Transport> Requests<T> {
         cx: &mut Context<'_, T>,
         entry: &Arc<RouteEntry>,
         mut request: Request<'_, T::Route>,
+        note: impl Note,
     ) -> Result<(), Status> {
         let mut buffer = request.buffer.take();
         let outcome = self.opened(&request).map(|OpenedRequest { deadline, metadata, message }| {
-            let host = SlotHost::new(cx, buffer.take(), &request.peer, self);
+            let host = SlotHost::new(cx, buffer.take(), &request.peer, self, note);
             let context = entry.context(request.handle, &host).with_extension(deadline, metadata);
             let outcome = entry.call(&context, message);
             buffer = host.buffer.take();
@@ -223,28 +272,50 @@ struct OpenedRequest<'m> {
     message: &'m [u8],
 }
 
+/// The note that a burst hook has left for a request; `()` for a request that no hook has seen,
+/// which then needs no memory for a note.
+pub(super) trait Note: Copy {
+    fn get(self) -> Option<u64>;
+}
+
+impl Note for () {
+    #[inline]
+    fn get(self) -> Option<u64> {
+        None
+    }
+}
+
+impl Note for Option<u64> {
+    #[inline]
+    fn get(self) -> Option<u64> {
+        self
+    }
+}
+
 /// Host of dispatch handlers. Their responses are encoded into the slot's own buffer.
-struct SlotHost<'a, 'c, T: Transport> {
+struct SlotHost<'a, 'c, T: Transport, N> {
     cx: RefCell<&'a mut Context<'c, T>>,
     /// The slot's response buffer, which came with the request.
     buffer: Cell<Option<ResponseBuffer>>,
     peer: &'a T::Route,
     requests: &'a Requests<T>,
+    note: N,
 }
 
-impl<'a, 'c, T: Transport> SlotHost<'a, 'c, T> {
+impl<'a, 'c, T: Transport, N: Note> SlotHost<'a, 'c, T, N> {
     #[inline(always)]
     fn new(
         cx: &'a mut Context<'c, T>,
         buffer: Option<ResponseBuffer>,
         peer: &'a T::Route,
         requests: &'a Requests<T>,
+        note: N,
     ) -> Self {
-        Self { cx: RefCell::new(cx), buffer: Cell::new(buffer), peer, requests }
+        Self { cx: RefCell::new(cx), buffer: Cell::new(buffer), peer, requests, note }
     }
 }
 
-impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
+impl<T: Transport, N: Note> CallHost for SlotHost<'_, '_, T, N> {
     #[inline]
     fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
         let buffer = self.cx.borrow_mut().response_buffer(self.buffer.take(), len);
@@ -257,6 +328,10 @@ impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
 
     fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats> {
         self.cx.borrow().client_stats(call.client())
+    }
+
+    fn note(&self) -> Option<u64> {
+        self.note.get()
     }
 
     fn is_cancelled(&self) -> bool {

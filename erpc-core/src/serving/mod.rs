@@ -5,6 +5,7 @@
 mod answer;
 mod dispatch;
 mod drain;
+mod held;
 mod methods;
 mod port;
 pub(crate) mod requests;

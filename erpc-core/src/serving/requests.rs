@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use super::answer::answer;
+use super::held::HeldRequests;
 use super::methods::Methods;
 use super::running::{RefusedCalls, RunningRequests};
 use super::stream::ServerStreams;
@@ -37,6 +38,8 @@ pub(crate) struct Requests<T: Transport> {
     parts: RequestParts<T>,
     pub(super) methods: OnceCell<Methods>,
     pub(super) running: RunningRequests,
+    /// The requests of the current burst that wait for its end.
+    pub(super) held: HeldRequests<T::Route>,
     /// The streams of each client session that has had a stream.
     pub(super) streams: RefCell<HashMap<ClientId, Rc<ServerStreams<T>>>>,
     /// The addresses of the clients, by session, for the log.
@@ -56,6 +59,7 @@ impl<T: Transport> Requests<T> {
             parts,
             methods: OnceCell::new(),
             running: RunningRequests::default(),
+            held: HeldRequests::default(),
             streams: RefCell::default(),
             clients: RefCell::default(),
             draining: Cell::default(),
@@ -155,14 +159,18 @@ impl<T: Transport> Requests<T> {
     }
 
     /// Handles a cancel by the caller: drops the call's task, or sets the flag that the call's
-    /// worker or responder reads.
+    /// worker or responder reads. A held request does not reach its handler.
     pub(crate) fn cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
+        if let Some(request) = self.held.take_out(call) {
+            request.discard(cx);
+            return cx.respond_status(call, &caller_cancelled());
+        }
         if let Some(task) = self.running.cancel(call).filter(|_| !mutant!(CancelLeavesTask)) {
             // Dropping a handler's values may panic; the panic hook has reported it.
             let abort = || self.scheduler().executor().abort(task);
             drop(catch_unwind(AssertUnwindSafe(abort)));
             if cx.client_stats(call.client()).is_some() {
-                cx.respond_status(call, &Status::cancelled("the caller has cancelled the call"));
+                cx.respond_status(call, &caller_cancelled());
             }
         }
         self.stream_cancelled(cx, call);
@@ -172,4 +180,9 @@ impl<T: Transport> Requests<T> {
     pub(crate) fn end_streams(&self) {
         drop(self.streams.take());
     }
+}
+
+#[cold]
+fn caller_cancelled() -> Status {
+    Status::cancelled("the caller has cancelled the call")
 }

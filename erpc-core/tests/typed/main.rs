@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests use threads and read the clock")]
 
+mod bursts;
 mod calls;
 mod channels;
 mod deferred;

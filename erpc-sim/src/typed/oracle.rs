@@ -47,6 +47,8 @@ struct Call {
     deadline: Option<Instant>,
     ended: Ended,
     executions: u32,
+    /// How often a burst hook has seen the call's request.
+    foreseen: u32,
     /// The servers that have executed the call, as bits.
     servers: u32,
     /// Made after the faults have ended, so it must succeed.
@@ -149,6 +151,7 @@ impl Oracle {
             deadline: deadline.map(|within| self.now + within),
             ended: Ended::Not,
             executions: 0,
+            foreseen: 0,
             servers: 0,
             is_last,
         }));
@@ -186,6 +189,13 @@ impl Oracle {
         call
     }
 
+    /// A burst hook sees the call's request. Only idempotent methods have one.
+    pub(super) fn foreseen(&mut self, number: usize) {
+        let Some(mut call) = self.call(number) else { return };
+        call.foreseen += 1;
+        self.calls[number] = Some(call);
+    }
+
     /// A handler begins. Returns whether it answers; otherwise it refuses the call.
     pub(super) fn begins(&mut self, number: usize, server: usize, kind: Kind) -> bool {
         let Some(mut call) = self.call(number) else { return false };
@@ -197,6 +207,10 @@ impl Oracle {
         if call.executions > most {
             let what = format!("executed {} times, of at most {most}", call.executions);
             self.violate(Some(format!("call {number}")), what);
+        }
+        if call.idempotent && call.executions > call.foreseen {
+            let what = "its handler begins before its burst hook has seen it";
+            self.violate(Some(format!("call {number}")), what.into());
         }
         if kind == Kind::Worker && call.deadline.is_some_and(|at| self.now > at + TOLD) {
             let what = "a worker starts its handler after the deadline";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use erpc_core::endpoint::{sleep, spawn};
-use erpc_core::service::{Method, Mode, Request, Responder, Response, Routes};
+use erpc_core::service::{Burst, Method, Mode, Request, Responder, Response, Routes};
 use erpc_core::status::Status;
 
 use super::oracle::{Shared, lock};
@@ -131,8 +131,20 @@ impl Site {
                 .and_then(|()| routes.unary(of(Kind::Worker), Mode::Worker, self, Self::worker))
                 .and_then(|()| routes.unary(of(Kind::Deferred), Mode::Dispatch, self, Self::defer));
             added.expect("the methods have different names");
+            if idempotent {
+                for kind in [Kind::Now, Kind::Task, Kind::Worker, Kind::Deferred] {
+                    routes.on_burst(of(kind), self, Self::look_ahead);
+                }
+            }
         }
         routes
+    }
+
+    /// The burst hook of the idempotent methods.
+    fn look_ahead(&self, burst: Burst<'_, Vec<u8>>) {
+        for request in &burst {
+            lock(&self.oracle).foreseen(Ask::decode(request.message()).call);
+        }
     }
 
     /// An execution of the call begins. `Err` if it has to be refused.

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::protocol::RequestHandle;
+use crate::service::burst::{ErasedHook, run_hook};
 use crate::service::handler::ErasedHandler;
 use crate::service::info::MethodInfo;
 use crate::service::runtime::EndpointRuntime;
 use crate::service::streaming::handler::{StreamMaker, StreamMethod};
 use crate::service::task::{TaskMaker, TaskMethod, TaskPort};
-use crate::service::{CallContext, CallHost, HandlerOutcome, Interceptor, Mode};
+use crate::service::{CallContext, CallHost, Gathered, HandlerOutcome, Interceptor, Mode};
 use crate::status::Status;
 use crate::time::Instant;
 
@@ -20,10 +21,11 @@ pub struct RouteEntry {
     info: Arc<MethodInfo>,
     /// Index among the server's methods.
     index: u32,
-    /// True if the handler is synchronous and runs in the event loop, and its method has no
-    /// deadline of its own.
+    /// True if the handler is synchronous and runs in the event loop, and its method has neither a
+    /// deadline of its own nor a burst hook.
     plain: bool,
     run: Run,
+    hook: Option<Arc<ErasedHook>>,
 }
 
 /// The kind of a method's handler.
@@ -45,8 +47,9 @@ pub(super) enum Place {
 
 impl RouteEntry {
     pub(super) fn new(info: MethodInfo, index: u32, run: Run) -> Self {
-        let plain = matches!(run, Run::Sync(Mode::Dispatch, _)) && !info.has_deadline();
-        Self { info: Arc::new(info), index, plain, run }
+        let mut entry = Self { info: Arc::new(info), index, plain: false, run, hook: None };
+        entry.plain = entry.would_be_plain();
+        entry
     }
 
     /// The method's full name.
@@ -70,11 +73,17 @@ impl RouteEntry {
         matches!(self.run, Run::Task(Place::Runtime, _) | Run::Stream(Place::Runtime, _))
     }
 
-    /// Whether the handler is synchronous and runs in the event loop, and its method has no
-    /// deadline of its own.
+    /// Whether the handler is synchronous and runs in the event loop, and its method has neither a
+    /// deadline of its own nor a burst hook.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.plain
+    }
+
+    /// Whether the method would be [plain](Self::is_plain) if it had no burst hook.
+    #[inline]
+    pub(crate) fn would_be_plain(&self) -> bool {
+        matches!(self.run, Run::Sync(Mode::Dispatch, _)) && !self.info.has_deadline()
     }
 
     /// The deadline of a call that arrived with deadline `carried`: `carried`, or if that is never,
@@ -137,8 +146,38 @@ impl RouteEntry {
     pub(super) fn run_in_loop(&mut self) {
         if let Run::Sync(mode, _) = &mut self.run {
             *mode = Mode::Dispatch;
-            self.plain = !self.info.has_deadline();
+            self.plain = self.would_be_plain() && self.hook.is_none();
         }
+    }
+
+    /// Whether the method has a burst hook, so that its requests wait for the end of their burst.
+    #[inline]
+    pub(crate) fn has_hook(&self) -> bool {
+        self.hook.is_some()
+    }
+
+    /// Runs the method's burst hook, if it has one, on those requests that are for this method.
+    /// Does not unwind.
+    pub(crate) fn run_hook(&self, gathered: &[Gathered<'_>]) {
+        if let Some(hook) = &self.hook {
+            run_hook(&**hook, &self.info, self.index(), gathered);
+        }
+    }
+
+    /// Sets the method's burst hook.
+    ///
+    /// # Panics
+    /// If the method streams, or has a hook already.
+    #[track_caller]
+    pub(super) fn on_burst(&mut self, hook: Arc<ErasedHook>) {
+        let name = self.full_name();
+        assert!(
+            !matches!(self.run, Run::Stream(..)),
+            "{name} streams; a burst hook is for methods with one request and one response"
+        );
+        assert!(self.hook.is_none(), "{name} has a burst hook already");
+        self.hook = Some(hook);
+        self.plain = false;
     }
 
     /// Adds an interceptor, which the existing ones wrap.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::RouteEntry;
 use super::entry::{Place, Run};
 use crate::debug_text::debug_is_display;
+use crate::service::burst::hooking;
 use crate::service::handler::answering;
 use crate::service::info::MethodInfo;
 use crate::service::runtime::Runtime;
@@ -13,7 +14,9 @@ use crate::service::streaming::handler::{
     BidiStreaming, ClientStreaming, ServerStreaming, Shape, streams,
 };
 use crate::service::task::tasks;
-use crate::service::{Codec, Incoming, Interceptor, Method, Mode, Outgoing, Request, Response};
+use crate::service::{
+    Burst, Codec, Incoming, Interceptor, Method, Mode, Outgoing, Request, Response,
+};
 use crate::status::Status;
 
 /// Two methods have the same name or the same id, so one server cannot serve both.
@@ -220,6 +223,35 @@ impl Routes {
         self.insert(&method, Run::Stream(Place::Loop, streams))
     }
 
+    /// Sets the burst hook of a method that is in the table: `hook` is called once per receive
+    /// burst with all requests for the method, before their handlers run. See [`Burst`].
+    ///
+    /// Handlers of any mode can have a hook; it always runs in the event loop. Its method's requests
+    /// wait until the packets of their burst have been handled, at most 32. So other requests of
+    /// the burst, for methods without a hook, may overtake them. Methods without a hook pay nothing.
+    ///
+    /// # Panics
+    /// If the table does not have the method, if it streams, or if it has a hook already.
+    #[track_caller]
+    pub fn on_burst<S, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        hook: impl for<'a> Fn(&S, Burst<'a, C::View<'a>>) + Send + Sync + 'static,
+    ) where
+        S: Send + Sync + 'static,
+        C: Codec<Req>,
+    {
+        let name = method.full_name();
+        let index = self.index(method.id());
+        let entry = index.and_then(|index| self.entries.get_mut(index));
+        let entry = entry.filter(|entry| entry.full_name() == name);
+        let Some(entry) = entry else {
+            panic!("{name} has no handler yet; add its handler before its burst hook")
+        };
+        Arc::make_mut(entry).on_burst(hooking::<S, Req, C>(Arc::clone(service), hook));
+    }
+
     /// Passes every call of every method through `interceptor`, including methods added later.
     /// Interceptors that were added before wrap this one.
     pub fn intercept(&mut self, interceptor: impl Interceptor) {
@@ -240,10 +272,22 @@ impl Routes {
     #[must_use]
     #[inline]
     pub fn get(&self, id: u32) -> Option<&Arc<RouteEntry>> {
+        self.entries.get(self.index(id)?)
+    }
+
+    /// The index of the method with this id.
+    #[inline]
+    fn index(&self, id: u32) -> Option<usize> {
         match self.slots.get(self.position(id)) {
-            Some(&(found, index)) if found != 0 => self.entries.get(index as usize),
+            Some(&(found, index)) if found != 0 => Some(index as usize),
             _ => None,
         }
+    }
+
+    /// The method with this index in the order of registration.
+    #[inline]
+    pub(crate) fn entry(&self, index: usize) -> Option<&Arc<RouteEntry>> {
+        self.entries.get(index)
     }
 
     /// Every method, in the order of registration.
