@@ -13,7 +13,7 @@ use crate::service_path::ServicePath;
 use crate::settings::{SETTINGS, Settings};
 
 const KEYS: &str = "`service = path::to::Trait`, `worker(Method, ..)`, `worker`, `dispatch(Method, ..)`, `default_mode = ..`, \
-                    `method(Method, ..)` and `crate = path`, and for all methods ";
+                    `burst(Method = function, ..)`, `method(Method, ..)` and `crate = path`, and for all methods ";
 
 /// The error for `async(..)`, which users may expect because `worker(..)` exists.
 const ASYNC: &str = "`async` cannot be set here, because the generated trait determines it: write \
@@ -42,6 +42,8 @@ pub(crate) struct Attributes {
     pub(crate) default_mode: Option<Mode>,
     /// Methods by their names in the `.proto` file, in the order of the attribute.
     pub(crate) methods: Vec<(Ident, Mode)>,
+    /// The methods with a burst hook, and the hooks: functions of the type.
+    pub(crate) bursts: Vec<(Ident, Ident)>,
     /// Settings of all methods.
     pub(crate) settings: Settings,
     /// Settings of single methods.
@@ -56,6 +58,7 @@ struct Draft {
     service: Option<ServicePath>,
     default_mode: Option<Mode>,
     methods: Vec<(Ident, Mode)>,
+    bursts: Vec<(Ident, Ident)>,
     settings: Settings,
     of_methods: Vec<(Ident, Settings)>,
     erpc: Option<Path>,
@@ -89,6 +92,8 @@ impl Draft {
             self.add_methods(meta, Mode::Worker)
         } else if meta.path.is_ident("dispatch") {
             self.add_methods(meta, Mode::Dispatch)
+        } else if meta.path.is_ident("burst") {
+            self.add_bursts(meta)
         } else if meta.path.is_ident("method") {
             self.add_settings(meta)
         } else if meta.path.segments.len() == 1 && meta.path.segments[0].ident == "async" {
@@ -142,6 +147,38 @@ impl Draft {
         Ok(())
     }
 
+    /// Adds burst hooks, such as `burst(Get = look_ahead)`.
+    fn add_bursts(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        const EXPECTED: &str =
+            "expected methods and functions of the type, such as `burst(Get = look_ahead)`";
+        if !meta.input.peek(syn::token::Paren) {
+            return Err(meta.error(EXPECTED));
+        }
+        let list;
+        parenthesized!(list in meta.input);
+        if list.peek(LitStr) {
+            return Err(list.error(UNQUOTED));
+        }
+        let expected = |error: Error| Error::new(error.span(), EXPECTED);
+        while !list.is_empty() {
+            let method = Ident::parse_any(&list).map_err(expected)?;
+            list.parse::<Token![=]>().map_err(expected)?;
+            let hook: Ident = list.parse().map_err(expected)?;
+            if self.bursts.iter().any(|(other, _)| other.unraw() == method.unraw()) {
+                let text = format!("`{method}` has a burst hook already");
+                return Err(Error::new(method.span(), text));
+            }
+            self.bursts.push((method, hook));
+            if !list.is_empty() {
+                list.parse::<Token![,]>()?;
+            }
+        }
+        match self.bursts.is_empty() {
+            true => Err(meta.error(EXPECTED)),
+            false => Ok(()),
+        }
+    }
+
     fn add_methods(&mut self, meta: &ParseNestedMeta<'_>, mode: Mode) -> Result<()> {
         if !meta.input.peek(syn::token::Paren) {
             return Err(meta.error("expected methods, such as `dispatch(Get)`"));
@@ -174,8 +211,8 @@ impl Draft {
             };
             return Err(Error::new(method.span(), text));
         }
-        let Self { default_mode, methods, settings, of_methods, erpc, .. } = self;
-        Ok(Attributes { service, default_mode, methods, settings, of_methods, erpc })
+        let Self { default_mode, methods, bursts, settings, of_methods, erpc, .. } = self;
+        Ok(Attributes { service, default_mode, methods, bursts, settings, of_methods, erpc })
     }
 }
 
@@ -356,6 +393,65 @@ mod tests {
                     struct S;
                 ),
                 "twice",
+            ),
+        ] {
+            assert!(error(&input).contains(text), "{}", error(&input));
+        }
+    }
+
+    #[test]
+    fn burst_hooks_are_pairs_of_a_method_and_a_function() {
+        let attributes = Attributes::parse(&parse_quote!(
+            #[erpc(service = Kv, burst(Get = look_ahead, type = prefetch,))]
+            struct S;
+        ));
+        let bursts: Vec<_> = attributes.unwrap().bursts;
+        let bursts: Vec<_> =
+            bursts.iter().map(|(method, hook)| format!("{method} {hook}")).collect();
+        assert_eq!(bursts, ["Get look_ahead", "type prefetch"]);
+        let example = "such as `burst(Get = look_ahead)`";
+        for (input, text) in [
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, burst)]
+                    struct S;
+                ),
+                example,
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, burst())]
+                    struct S;
+                ),
+                example,
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, burst(Get))]
+                    struct S;
+                ),
+                example,
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, burst(Get = 7))]
+                    struct S;
+                ),
+                example,
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, burst("Get" = look_ahead))]
+                    struct S;
+                ),
+                "without quotes",
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, burst(Get = a), burst(Get = b))]
+                    struct S;
+                ),
+                "`Get` has a burst hook already",
             ),
         ] {
             assert!(error(&input).contains(text), "{}", error(&input));

@@ -1,6 +1,7 @@
 //! The code that `#[derive(Service)]` generates.
 
-use proc_macro2::{Group, Span, TokenStream, TokenTree};
+use heck::ToShoutySnakeCase;
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -13,6 +14,11 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let erpc = attributes.erpc.clone().unwrap_or_else(|| parse_quote!(::erpc));
     let (service_trait, module) = (&attributes.service.service_trait, &attributes.service.module);
     let options = options(&attributes, &quote!(#erpc));
+    let bursts = attributes.bursts.iter().map(|(method, hook)| {
+        let name = method.unraw().to_string().to_shouty_snake_case();
+        let constant = Ident::new(&name, method.span());
+        quote!(routes.on_burst(#module::methods::#constant, &self, Self::#hook);)
+    });
     let name = &input.ident;
     let mut generics = input.generics.clone();
     // If the trait is not implemented, the error points at the user's path. The bound also implies
@@ -32,7 +38,9 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
                     self: ::std::sync::Arc<Self>,
                     routes: &mut #erpc::service::Routes,
                 ) -> ::std::result::Result<(), #erpc::service::MethodCollision> {
-                    #module::register(&self, ERPC_OPTIONS, routes)
+                    #module::register(&self, ERPC_OPTIONS, routes)?;
+                    #(#bursts)*
+                    ::std::result::Result::Ok(())
                 }
             }
         };
@@ -61,7 +69,11 @@ fn options(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
         let name = method.unraw().to_string();
         quote_spanned!(method.span()=> options.with(#name, #said))
     });
-    let changes = modes.chain(of_methods);
+    let bursts = attributes.bursts.iter().map(|(method, _)| {
+        let name = method.unraw().to_string();
+        located(quote!(options.burst(#name)), method.span())
+    });
+    let changes = modes.chain(of_methods).chain(bursts);
     quote! {
         const ERPC_OPTIONS: #erpc::service::ServiceOptions<{ #module::OPTIONS.count() }> = {
             let options = #module::OPTIONS #all #settings;

@@ -35,6 +35,10 @@ use syn::{DeriveInput, parse_macro_input};
 /// * `default_mode = worker`, or short `worker`: all methods run on worker threads, except those in
 ///   `dispatch(..)`. `default_mode = dispatch`: all run in the event loop, except those in
 ///   `worker(..)`.
+/// * `burst(Get = look_ahead, ..)`: the burst hook of this method is `Self::look_ahead`, which the
+///   event loop calls once per receive burst with all requests for the method, before their
+///   handlers run: `fn look_ahead(&self, burst: Burst<'_, GetRequest>)`, where the message has the
+///   type that a plain handler's request has. See `erpc::Burst`.
 /// * `method(Get, deadline = "20ms", max_request = 4096)`: overrides options of the `.proto` file
 ///   for one method; see below.
 /// * `deadline = "1s"`, `max_request = ..`, ..: overrides these options for all methods;
@@ -71,7 +75,7 @@ use syn::{DeriveInput, parse_macro_input};
 /// # Generics
 ///
 /// `struct Store<B>` is a service for each `B` for which it implements the trait. No bounds need to
-/// be repeated.
+/// be repeated, except those that a burst hook needs: write these at the struct.
 #[proc_macro_derive(Service, attributes(erpc))]
 pub fn derive_service(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -111,11 +111,17 @@ impl Scope<'_> {
             };
             quote!((#name, #mode))
         });
+        let streaming: Vec<_> = methods
+            .iter()
+            .filter(|method| method.client_streaming || method.server_streaming)
+            .map(|method| &method.proto_name)
+            .collect();
+        let streaming = (!streaming.is_empty()).then(|| quote!(.streaming(&[#(#streaming),*])));
         let count = Literal::usize_unsuffixed(methods.len());
         let name = quote!(#erpc::service::ServiceOptions);
         quote! {
             #docs
-            pub const OPTIONS: #name<#count> = #name::new(#unknown, [#(#served),*]);
+            pub const OPTIONS: #name<#count> = #name::new(#unknown, [#(#served),*]) #streaming;
         }
     }
 

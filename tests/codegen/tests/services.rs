@@ -1,12 +1,12 @@
 //! `#[derive(Service)]` with generated code, also where names collide.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use erpc::service::{Mode, Routes};
 use erpc::{
-    CallContext, CallError, CallOptions, Code, Endpoint, Interceptor, Metadata, Request, Response,
-    Server, Service, Status, Udp,
+    Burst, CallContext, CallError, CallOptions, Code, Endpoint, EndpointConfig, Interceptor,
+    Metadata, Request, Response, Server, Service, Status, Udp, UdpConfig, WorkerPool,
 };
 use erpc_codegen_tests::modes::{StoreEntry, StoreKey};
 use erpc_codegen_tests::{client, hello, modes, odd, server};
@@ -161,7 +161,21 @@ struct Changed;
 
 const KIB: u32 = 1_024;
 
-store!(Declared, Moved);
+/// The service of [`Declared`], with a burst hook for methods of all modes. Keeps the keys that the
+/// hook has seen.
+#[derive(Default, Service)]
+#[erpc(service = modes::Store)]
+#[erpc(burst(Get = look_ahead, Compact = look_ahead), burst(Await = look_ahead))]
+struct Hooked(Mutex<Vec<String>>);
+
+impl Hooked {
+    fn look_ahead(&self, burst: Burst<'_, StoreKey>) {
+        let keys = burst.iter().map(|request| request.message().key.clone());
+        self.0.lock().unwrap().extend(keys);
+    }
+}
+
+store!(Declared, Moved, Hooked);
 
 impl modes::Store for Changed {
     /// Returns the time left until the deadline, in us; 0 without a deadline.
@@ -215,6 +229,26 @@ fn methods_run_as_declared_unless_they_are_moved() {
         (of("Fetch"), Some(Mode::Worker)),
     ];
     assert_eq!(moved, expected);
+}
+
+#[test]
+fn a_burst_hook_of_the_service_sees_the_requests_of_its_methods() {
+    let service = Arc::new(Hooked::default());
+    let mut routes = Routes::new();
+    Arc::clone(&service).register(&mut routes).unwrap();
+    let (workers, routes) = (WorkerPool::new(1, 16).unwrap(), Arc::new(routes));
+    let udp = UdpConfig::new().address(([127, 0, 0, 1], 0).into());
+    let server = Endpoint::udp_with(&udp, EndpointConfig::new()).unwrap();
+    server.listen();
+    server.serve(routes, Some(&workers));
+    // The same loop runs both sides.
+    let store = modes::LocalStoreClient::new(server.open(server.local_route().unwrap()));
+    let key = |key: &str| StoreKey { key: key.to_owned() };
+    let calls = [store.get(key("get")), store.compact(key("compact")), store.r#await(key("await"))];
+    for call in calls {
+        server.block_on(call).unwrap();
+    }
+    assert_eq!(*service.0.lock().unwrap(), ["get", "compact", "await"]);
 }
 
 /// Fails calls that have the metadata `tell`. The message of the status says whether the method is

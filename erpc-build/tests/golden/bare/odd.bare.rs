@@ -234,17 +234,18 @@ pub mod bare_service {
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<7> = ::erpc::service::ServiceOptions::new(
-        "odd.bare.Bare_ has no such method; it has: New, IntoIter, AsRef, IsEmpty, ToString, Default, Next",
-        [
-            ("New", Some(::erpc::service::Mode::Dispatch)),
-            ("IntoIter", Some(::erpc::service::Mode::Dispatch)),
-            ("AsRef", Some(::erpc::service::Mode::Dispatch)),
-            ("IsEmpty", None),
-            ("ToString", None),
-            ("Default", None),
-            ("Next", Some(::erpc::service::Mode::Dispatch)),
-        ],
-    );
+            "odd.bare.Bare_ has no such method; it has: New, IntoIter, AsRef, IsEmpty, ToString, Default, Next",
+            [
+                ("New", Some(::erpc::service::Mode::Dispatch)),
+                ("IntoIter", Some(::erpc::service::Mode::Dispatch)),
+                ("AsRef", Some(::erpc::service::Mode::Dispatch)),
+                ("IsEmpty", None),
+                ("ToString", None),
+                ("Default", None),
+                ("Next", Some(::erpc::service::Mode::Dispatch)),
+            ],
+        )
+        .streaming(&["IsEmpty", "ToString", "Default"]);
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors

@@ -95,14 +95,15 @@ pub mod feed_service {
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<4> = ::erpc::service::ServiceOptions::new(
-        "streams.v1.Feed has no such method; it has: Get, Watch, Upload, Sync",
-        [
-            ("Get", Some(::erpc::service::Mode::Dispatch)),
-            ("Watch", None),
-            ("Upload", None),
-            ("Sync", None),
-        ],
-    );
+            "streams.v1.Feed has no such method; it has: Get, Watch, Upload, Sync",
+            [
+                ("Get", Some(::erpc::service::Mode::Dispatch)),
+                ("Watch", None),
+                ("Upload", None),
+                ("Sync", None),
+            ],
+        )
+        .streaming(&["Watch", "Upload", "Sync"]);
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
@@ -302,9 +303,10 @@ pub mod ticks_service {
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(
-        "streams.v1.Ticks has no such method; it has: Prices",
-        [("Prices", None)],
-    );
+            "streams.v1.Ticks has no such method; it has: Prices",
+            [("Prices", None)],
+        )
+        .streaming(&["Prices"]);
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors

@@ -145,17 +145,18 @@ pub mod library_service {
     }
     /// How each method is served, unless `#[erpc(..)]` says otherwise.
     pub const OPTIONS: ::erpc::service::ServiceOptions<7> = ::erpc::service::ServiceOptions::new(
-        "tokio.v1.Library has no such method; it has: Find, Peek, Wait, List, Return, Swap, Offer",
-        [
-            ("Find", None),
-            ("Peek", Some(::erpc::service::Mode::Dispatch)),
-            ("Wait", None),
-            ("List", None),
-            ("Return", None),
-            ("Swap", None),
-            ("Offer", None),
-        ],
-    );
+            "tokio.v1.Library has no such method; it has: Find, Peek, Wait, List, Return, Swap, Offer",
+            [
+                ("Find", None),
+                ("Peek", Some(::erpc::service::Mode::Dispatch)),
+                ("Wait", None),
+                ("List", None),
+                ("Return", None),
+                ("Swap", None),
+                ("Offer", None),
+            ],
+        )
+        .streaming(&["List", "Return", "Swap", "Offer"]);
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
