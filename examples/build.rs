@@ -7,6 +7,7 @@ fn main() -> Result<(), erpc_build::Error> {
             "../proto/hello.proto",
             "../proto/kv.proto",
             "../proto/quotes.proto",
+            "../proto/table.proto",
             "../proto/who.proto",
         ],
         &["../proto"],

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use erpc::health::{HealthReporter, ServingStatus};
 use erpc::{
-    Balance, CallContext, CallError, CallOptions, Cause, Channel, Code, Endpoint, IdlePolicy,
-    Interceptor, Metadata, MetadataError, Request, Response, RetryPolicy, Server, ServerHandle,
-    Status, join_all,
+    Balance, Burst, CallContext, CallError, CallOptions, Cause, Channel, Code, Endpoint,
+    IdlePolicy, Interceptor, Metadata, MetadataError, Request, Response, RetryPolicy, Server,
+    ServerHandle, Status, join_all, prefetch,
 };
 use erpc_guide::market::market_service::Market;
 use erpc_guide::market::{LocalMarketClient, Price, PutReply, PutRequest, PutRequestView, Quote};
@@ -425,6 +425,61 @@ mod nanoseconds {
             println!("{key}: {} bytes", value.len());
             Ok(Response::new(PutReply { size: value.len() as u64 }))
         }
+    }
+
+    #[derive(erpc::Service)]
+    #[erpc(service = erpc_guide::market::market_service::Market, burst(Mid = look_ahead))]
+    struct Desk {
+        /// By instrument; more than the processor's caches hold.
+        margins: Vec<Margin>,
+    }
+
+    /// One cache line.
+    #[derive(Clone)]
+    #[repr(align(64))]
+    struct Margin {
+        half_ticks: i64,
+    }
+
+    impl Desk {
+        /// Called once per burst with all its requests for `Mid`, before their handlers run.
+        fn look_ahead(&self, burst: Burst<'_, &Quote>) {
+            for request in &burst {
+                if let Some(margin) = self.margins.get(request.message().instrument() as usize) {
+                    prefetch(margin);
+                }
+            }
+        }
+    }
+
+    impl Market for Desk {
+        fn mid(&self, request: Request<'_, &Quote>) -> Result<Response<Price>, Status> {
+            let quote = request.message();
+            let margin = self.margins.get(quote.instrument() as usize);
+            let margin = margin.ok_or_else(|| Status::not_found("no such instrument"))?;
+            let half_ticks = quote.bid() + quote.ask() + margin.half_ticks;
+            Ok(Response::new(Price::new().with_half_ticks(half_ticks)))
+        }
+
+        fn put(&self, _: Request<'_, PutRequestView<'_>>) -> Result<Response<PutReply>, Status> {
+            Err(Status::unimplemented("the desk stores nothing"))
+        }
+    }
+
+    #[test]
+    fn a_burst_hook_prefetches_for_the_handlers() -> Outcome {
+        let desk = Desk { margins: vec![Margin { half_ticks: 2 }; 1_000] };
+        let server = Server::builder().add_service(desk).spawn("127.0.0.1:0")?;
+        let endpoint = Endpoint::udp()?;
+        let market = LocalMarketClient::connect(&endpoint, server.local_addr())?;
+        let of = |instrument| {
+            let quote = Quote::new().with_instrument(instrument).with_bid(9_998).with_ask(10_001);
+            market.mid(quote)
+        };
+        let prices = endpoint.block_on(join_all((0..100).map(of)));
+        assert!(prices.iter().all(|price| price.as_ref().is_ok_and(|p| p.half_ticks() == 20_001)));
+        assert_eq!(endpoint.block_on(of(1_000)).unwrap_err().code(), Code::NotFound);
+        Ok(())
     }
 
     #[test]
