@@ -152,8 +152,11 @@ mod chosen {
         ProbeForgotten,
         /// A session's timer is not rearmed after it has fired.
         TimerNotArmedAgain,
-        /// A call of one packet, sent once, is never overdue.
-        SimpleCallsWait,
+        /// A call of one packet, sent once, is overdue only at the session's next ping.
+        SimpleCallsWait by Test(
+            "lib",
+            "protocol::tests::retransmission::a_lost_response_costs_one_timeout_and_no_second_execution"
+        ),
         /// A pong does not count as a sign of life.
         PongIgnored,
         /// A repeated request is executed again after it was answered.
