@@ -43,12 +43,13 @@ impl Means {
     }
 
     /// Asserts that the median queueing delay is at most a third of the delay without control, and
-    /// that the throughput is at least 80 % of the link rate during the time in which no loop is
-    /// kept from its core.
+    /// that the throughput is at least 80 % of the link rate, except while a loop is kept from its
+    /// core and for as long again: the packets of such a loop arrive together and are marked, so
+    /// its rate falls and has to recover.
     fn check(&self, name: &str, link_gbps: f64, uncontrolled: &Self) {
         assert!(self.delay * 3 <= uncontrolled.delay, "{name}: {self:?}, none: {uncontrolled:?}");
         assert!(
-            self.gbps >= 0.8 * link_gbps * (1.0 - self.away),
+            self.gbps >= 0.8 * link_gbps * (1.0 - 2.0 * self.away),
             "{name}: {self:?} of {link_gbps} Gb/s"
         );
     }
