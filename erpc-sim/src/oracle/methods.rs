@@ -1,11 +1,12 @@
 //! Checks that a client, before it probes, waits for a slow method about as long as the method
 //! recently took.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use erpc_core::time::Instant;
 
 use super::Oracle;
+use super::calls::CallPhase;
 
 /// What a client has learned about a method of a server.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +33,8 @@ const LATELY: u64 = 500_000_000;
 const LONG_AGO: u64 = 2_500_000_000;
 
 /// The number of methods per server whose times a client certainly keeps. The client keeps the
-/// times of 16 methods, but some of these may be methods of cancelled calls, which the oracle does
-/// not count.
+/// times of 16 methods, but [`Oracle::slow_methods`] does not count all of them: an acceptance may
+/// tell a time after the handler has run for [`LONG_AGO`], and then the caller cancels the call.
 const KEPT: usize = 12;
 
 /// A client need not wait longer for a handler than this many minimum timeouts.
@@ -91,22 +92,41 @@ impl Oracle {
         };
         let Some(times) = self.method_times.0.get(&(session.of, server)) else { return };
         let Some(told) = times.get(&call.method) else { return };
-        let is_recent = told.last_plain.is_some_and(|at| self.now.nanos_since(at) < LATELY);
-        let is_kept = |told: &&Told| {
-            told.most >= floor / NOTABLE && self.now.nanos_since(told.last) < LONG_AGO
-        };
-        if !is_recent || times.values().filter(is_kept).count() > KEPT {
+        if told.last_plain.is_none_or(|at| self.now.nanos_since(at) >= LATELY) {
             return;
         }
         // Every quicker answer, also to a cancelled call, reduces the client's wait by an eighth.
         // The check demands only 3/4 of the wait, which allows for two such answers.
         let least = told.least.min(MOST_FLOORS * floor) / 4 * 3;
         let waited = self.now.nanos_since(before);
-        if told.least > floor && waited < floor + least {
+        let is_early = told.least > floor && waited < floor + least;
+        if is_early && self.slow_methods(session.of, server, floor) <= KEPT {
             let (method, took) = (call.method, told.least);
             self.blame_call(id, format!(
                 "call {id} is repeated after {waited} ns, but its client knows that method {method} takes {took} ns or more"
             ));
         }
+    }
+
+    /// Number of slow methods of a server whose times a client may keep now. An acceptance or an
+    /// announcement of the response tells the client a time before the call ends. So a call that is
+    /// under way, or was cancelled, counts from its execution.
+    fn slow_methods(&self, client: usize, server: usize, floor: u64) -> usize {
+        let is_slow = |nanos| nanos >= floor / NOTABLE;
+        let is_recent = |at| self.now.nanos_since(at) < LONG_AGO;
+        let times = self.method_times.0.get(&(client, server)).into_iter().flatten();
+        let told = times.filter(|(_, told)| is_slow(told.most) && is_recent(told.last));
+        let executed = self.calls.iter().filter(|call| {
+            let session = &self.sessions[call.session as usize];
+            let is_of_both =
+                session.of == client && session.home.is_some_and(|(at, _)| at == server);
+            call.executed_at.is_some_and(|since| {
+                let took = call.took.unwrap_or(self.now.nanos_since(since));
+                let may_be_told = call.phase == CallPhase::UnderWay || is_recent(since);
+                is_of_both && may_be_told && is_slow(took)
+            })
+        });
+        let methods = told.map(|(method, _)| *method).chain(executed.map(|call| call.method));
+        methods.collect::<BTreeSet<_>>().len()
     }
 }

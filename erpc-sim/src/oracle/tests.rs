@@ -163,10 +163,15 @@ impl Fixture {
 
     /// A call of `method` is sent, executed, and answered after `nanos` ns.
     fn method_takes(&mut self, method: u32, from: u64, nanos: u64) -> &mut Self {
-        self.after(from).calls_again().is_of_method(method).is_sent().is_executed();
+        self.method_runs(method, from);
         let id = self.id;
         self.after(from + nanos).oracle.handler_answers(id);
         self.is_answered()
+    }
+
+    /// A call of `method` is sent and executed, and its handler goes on.
+    fn method_runs(&mut self, method: u32, from: u64) -> &mut Self {
+        self.after(from).calls_again().is_of_method(method).is_sent().is_executed()
     }
 
     /// A call of `method` is sent at `from`, and again `nanos` ns later.
@@ -702,6 +707,22 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         },
         "method 0 takes 5000000 ns or more",
     ),
+    // Seventeen methods, and so few of them slow that the client knows their times: twelve take
+    // long, and the calls of the others were executed a moment ago.
+    (
+        CALM,
+        |s| {
+            s.opens().method_takes(0, 0, 5 * MS);
+            (1..12).for_each(|method| {
+                s.method_runs(method, 10 * MS);
+            });
+            (12..17).for_each(|method| {
+                s.method_runs(method, 24 * MS);
+            });
+            s.is_probed(0, 20 * MS, 4 * MS);
+        },
+        "method 0 takes 5000000 ns or more",
+    ),
 ];
 
 /// Features, and a correct sequence.
@@ -739,6 +760,31 @@ const TRUE: &[(&[Feature], Steps)] = &[
             s.method_takes(method, 10 * MS * u64::from(method), 5 * MS);
         });
         s.is_probed(16, 170 * MS, MS);
+    }),
+    // The same, but the calls of the other methods are not answered yet, or were cancelled: their
+    // acceptances have told the client their times.
+    (CALM, |s| {
+        s.opens().method_takes(0, 0, 5 * MS);
+        (1..17).for_each(|method| {
+            s.method_runs(method, 10 * MS);
+        });
+        s.is_probed(0, 20 * MS, MS);
+    }),
+    (CALM, |s| {
+        s.opens().method_takes(0, 0, 5 * MS);
+        (1..17).for_each(|method| {
+            s.method_runs(method, 10 * MS).is_cancelled();
+            s.fails(CallError::MaybeExecuted(Cause::Cancelled));
+        });
+        s.is_probed(0, 20 * MS, MS);
+    }),
+    // A method that has run for longer than the client keeps times.
+    (CALM, |s| {
+        s.opens();
+        (1..17).for_each(|method| {
+            s.method_runs(method, 10 * MS);
+        });
+        s.method_takes(0, 2_995 * MS, 5 * MS).is_probed(0, 3_001 * MS, MS);
     }),
     (DEADLY, |s| {
         s.opens().method_takes(3, 0, 4 * MS).is_probed(3, 10 * MS, MS);
