@@ -42,6 +42,8 @@ enum Command {
     Cpu(inprocess::CpuArgs),
     /// Client and server on a thread each, over the memory transport
     Duplex(inprocess::DuplexArgs),
+    /// What the optimizations for the common case are worth, switched off one after the other
+    Factors(congestion::FactorsArgs),
     /// Streams compared with calls, over UDP, client and server on a thread each
     Stream(stream::StreamArgs),
     /// Cost of a switch between two tasks of one endpoint
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::Client(args) => client::run(&args),
         Command::Cpu(args) => inprocess::cpu(&args),
         Command::Duplex(args) => inprocess::duplex(&args),
+        Command::Factors(args) => congestion::factors(&args),
         Command::Stream(args) => stream::run(&args),
         Command::Tasks(args) => tasks::run(&args),
         Command::Loss(args) => congestion::loss(&args),

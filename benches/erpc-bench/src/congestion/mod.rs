@@ -1,6 +1,7 @@
 //! Benchmarks of congestion control and loss recovery: their cost and their effect.
 
 mod cost;
+mod factors;
 mod handler;
 mod idle;
 mod incast;
@@ -18,6 +19,7 @@ use erpc::{CongestionControl, DcqcnConfig, SwiftConfig, TimelyConfig};
 use erpc::{Udp, UdpConfig};
 
 pub(crate) use cost::{Controlled, Cost, Without, run as cost};
+pub(crate) use factors::{FactorsArgs, factors};
 pub(crate) use handler::{HandlerArgs, handler};
 pub(crate) use idle::{IdleArgs, idle};
 pub(crate) use incast::{IncastArgs, incast};
