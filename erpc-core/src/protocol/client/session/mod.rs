@@ -489,7 +489,7 @@ impl<R: Route> OpenSession<R> {
     }
 
     pub(super) fn send_close<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, nonce: u32) {
-        let sender = self.common.local_id(turn.endpoint);
+        let sender = self.local;
         self.send_control(turn, Control::Close { sender }, nonce);
     }
 

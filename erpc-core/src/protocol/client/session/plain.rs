@@ -1,5 +1,6 @@
-//! Fast path of the common case: one packet out, one packet back, capacity for both, and no other
-//! call waiting.
+//! Fast path of the common case: one packet out, one packet back, and capacity for both. No call of
+//! the session waits. A call that is sent also needs that no call of another session waits for the
+//! same capacity; a response does not need that.
 //!
 //! Each function either does what the general path in `send` and `response` does, or changes
 //! nothing and leaves the packet to the general path. The fast path saves the checks for everything

@@ -389,7 +389,7 @@ impl<R: Route> OpenSession<R> {
     /// Sends a ping. Returns its nonce.
     pub(super) fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) -> u32 {
         let nonce = self.liveness.ping(turn.now);
-        let sender = self.common.local_id(turn.endpoint);
+        let sender = self.local;
         self.send_control(turn, Control::Ping { sender }, nonce);
         nonce
     }

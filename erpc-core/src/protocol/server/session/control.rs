@@ -3,7 +3,6 @@
 use super::ServerSession;
 use crate::mutants::mutant;
 use crate::protocol::Cause;
-use crate::protocol::endpoint::EndpointState;
 use crate::protocol::server::liveness::Verdict;
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
@@ -49,7 +48,7 @@ impl<R: Route> ServerSession<R> {
             integrity: trailer,
             ..turn.endpoint.parameters(self.agreed.max_datagram, self.agreed.eager, share)
         };
-        let server = self.local_id(turn.endpoint);
+        let server = self.local;
         let opened = Control::Opened { server, parameters };
         // The client needs no proof of a size that one of the ends cannot receive.
         let datagram = proof.min(self.agreed.max_datagram);
@@ -62,7 +61,7 @@ impl<R: Route> ServerSession<R> {
         turn: &mut Turn<'_, X>,
         window: ReplyInfo,
     ) {
-        let sender = self.local_id(turn.endpoint);
+        let sender = self.local;
         self.send(turn, Control::Ping { sender }, 0, window);
     }
 
@@ -71,7 +70,7 @@ impl<R: Route> ServerSession<R> {
         &self,
         turn: &mut Turn<'_, X>,
     ) {
-        let sender = self.local_id(turn.endpoint);
+        let sender = self.local;
         self.send(turn, Control::Close { sender }, 0, ReplyInfo::default());
     }
 
@@ -179,10 +178,5 @@ impl<R: Route> ServerSession<R> {
         window: ReplyInfo,
     ) {
         turn.tx.push_bytes(&self.route, message.emit(self.remote, nonce, window).as_bytes());
-    }
-
-    /// This endpoint's id for the session.
-    pub(super) fn local_id(&self, endpoint: &EndpointState) -> ConnectionId {
-        ConnectionId::new(endpoint.local.steer, true, self.id.index.get(), self.id.generation)
     }
 }

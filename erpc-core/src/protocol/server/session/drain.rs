@@ -96,7 +96,7 @@ impl<R: Route> ServerSession<R> {
     }
 
     fn send_go_away<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, nonce: u32) {
-        let sender = self.local_id(turn.endpoint);
+        let sender = self.local;
         self.send(turn, Control::GoAway { sender }, nonce, ReplyInfo::default());
     }
 }
