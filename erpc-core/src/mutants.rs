@@ -204,6 +204,24 @@ mod chosen {
         GrantLeak,
         /// Clients never send `Done` for large responses.
         DoneForgotten,
+        /// A client names at most eight responses in one round of `Done`, and forgets the others.
+        DoneNamesEight by Test(
+            "lib",
+            "protocol::tests::slots::a_client_confirms_the_responses_of_all_slots"
+        ),
+        /// A client keeps its own number of slots, although the server has fewer.
+        ClientKeepsItsSlots,
+        /// A server keeps its own number of slots, although the client has fewer.
+        ServerKeepsItsSlots,
+        /// The numbers of a slot's requests advance by 8, whatever the session's number of slots.
+        NumbersStepByEight,
+        /// Sets of slots confuse slot 32 with slot 0, and so on.
+        SlotBitWraps,
+        /// A server's limit of a session's memory counts 8 slots, although the session has more.
+        BudgetOfEightSlots by Test(
+            "lib",
+            "protocol::config::tests::the_memory_budget_has_an_allowance_for_each_slot"
+        ),
         /// A server rejects requests long before the session's memory limit is reached.
         BudgetTooSmall,
         /// The memory of an abandoned message leaks.
@@ -471,7 +489,20 @@ mod chosen {
             "transport::udp::tests::errors::a_send_that_fails_with_another_peers_error_is_repeated"
         ),
         /// A run of packets goes on after a shorter packet.
-        RunGoesOn by Test("lib", "transport::udp::tests::messages_of_every_shape_arrive_intact"),
+        RunGoesOn by Test(
+            "lib",
+            "transport::udp::tests::runs_are_handed_out_in_bursts_and_in_order"
+        ),
+        /// Messages that have joined the last run one after the other are not sent.
+        TailForgotten by Test(
+            "lib",
+            "transport::udp::tests::small_messages_join_the_last_run_without_a_change_of_order_or_bytes"
+        ),
+        /// A packet of a longer message is sent before earlier packets of the message.
+        LongMessageMixed by Test(
+            "lib",
+            "transport::udp::tests::packets_of_one_length_leave_together_but_long_messages_stay_in_order"
+        ),
         /// A datagram that the system has cut is taken for a whole one.
         CutTaken by Test(
             "lib",

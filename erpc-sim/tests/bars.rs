@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use erpc_core::protocol::EndpointConfig;
+use erpc_core::protocol::{DEFAULT_SLOTS, EndpointConfig};
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{Faults, Outage};
 use erpc_sim::plan::{Cut, EndpointPlan, Plan, PlannedEvent};
@@ -23,6 +23,7 @@ fn pair(seed: u64, sessions: usize, features: &[Feature]) -> Plan {
         route: SimRoute::new(host, port),
         group: Vec::new(),
         config: EndpointConfig::new(),
+        slots: DEFAULT_SLOTS as u8,
         servers: Vec::new(),
         rounds: Vec::new(),
         lanes: Vec::new(),
@@ -45,6 +46,7 @@ fn suffer(plan: &mut Plan, faults: &Faults) {
 fn configure(plan: &mut Plan, config: &EndpointConfig) {
     for endpoint in &mut plan.endpoints {
         endpoint.config = config.clone();
+        endpoint.slots = DEFAULT_SLOTS as u8;
     }
 }
 

@@ -13,6 +13,7 @@ mod prefetch;
 pub use block::Arena;
 pub(crate) use msgbuf::MIN_PAYLOAD;
 pub use msgbuf::MsgBuf;
+pub(crate) use msgbuf::copy;
 pub use packet::TxPacket;
 pub use pool::{NoMemory, Pool, PoolStats};
 pub use prefetch::prefetch;

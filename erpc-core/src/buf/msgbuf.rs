@@ -152,6 +152,7 @@ impl MsgBuf {
 
     /// Bytes of memory that the buffer occupies, headers and bookkeeping included.
     #[must_use]
+    #[inline]
     pub(crate) fn footprint(&self) -> usize {
         Block::footprint(self.block.capacity())
     }
@@ -283,7 +284,7 @@ impl MsgBuf {
 /// Copies `from` to `to`, which has the same length. For small messages, two overlapping moves of
 /// fixed size take half the time of a `memcpy` call.
 #[inline(always)]
-fn copy(from: &[u8], to: &mut [u8]) {
+pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     const HALF: usize = 16;
     match (from.first_chunk::<HALF>(), from.last_chunk::<HALF>()) {
         (Some(first), Some(last)) if from.len() <= 2 * HALF => {

@@ -1,6 +1,9 @@
 //! A packet of a message, ready for a transmit queue.
 
+use std::hint::black_box;
+
 use super::MsgBuf;
+use super::msgbuf::copy;
 use crate::wire::HEADER_LEN;
 use crate::wire::checksum::{TRAILER_LEN, trailer_of};
 
@@ -54,6 +57,14 @@ impl<'a> TxPacket<'a> {
         self.header.len() + self.data.len() + self.trailer.map_or(0, |_| TRAILER_LEN)
     }
 
+    /// Whether the packet is its whole message. The packets of a longer message must stay in
+    /// order: a packet that arrives early counts as a sign of loss.
+    #[must_use]
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.data.len() + self.header.len() == self.msgbuf.len() + HEADER_LEN
+    }
+
     /// Copies the packet to the front of `out` and returns its length.
     ///
     /// # Panics
@@ -61,8 +72,10 @@ impl<'a> TxPacket<'a> {
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let (split, end) = (self.header.len(), self.header.len() + self.data.len());
-        out[..split].copy_from_slice(self.header);
-        out[split..end].copy_from_slice(self.data);
+        copy_header(self.header, &mut out[..split]);
+        if !self.data.is_empty() {
+            out[split..end].copy_from_slice(self.data);
+        }
         if let Some(trailer) = &self.trailer {
             out[end..end + TRAILER_LEN].copy_from_slice(trailer);
         }
@@ -76,3 +89,21 @@ impl<'a> TxPacket<'a> {
         self.msgbuf.share()
     }
 }
+
+/// Copies a header with the data that directly follows it.
+///
+/// The header was written in words of 8 bytes a few nanoseconds ago. A wider load would wait until
+/// all words have left the store buffer; a load of a single word is served from the store buffer.
+/// `black_box` prevents the compiler from merging the words.
+#[inline]
+fn copy_header(from: &[u8], to: &mut [u8]) {
+    const WORD: usize = size_of::<u64>();
+    let (header, data) = from.split_at(HEADER_LEN);
+    let (header_out, data_out) = to.split_at_mut(HEADER_LEN);
+    for (word, out) in header.chunks_exact(WORD).zip(header_out.chunks_exact_mut(WORD)) {
+        out.copy_from_slice(black_box(word));
+    }
+    copy(data, data_out);
+}
+
+const _: () = assert!(HEADER_LEN.is_multiple_of(size_of::<u64>()));

@@ -8,10 +8,60 @@ use crate::buf::MIN_PAYLOAD;
 use crate::debug_text::debug_is_display;
 use crate::mutants::mutant;
 use crate::time::Instant;
-use crate::transport::NoMarks;
+use crate::transport::{Link, NoMarks};
 
-/// Maximum number of requests of one session in flight: the number of its slots.
-pub const WINDOW: usize = 8;
+/// Initial credits of a session.
+const CREDITS: u16 = 32;
+
+/// Initial credits of a session between two endpoints of one host: two runs of the 64 packets that
+/// a UDP socket sends at once. While the server reads one run, the client prepares the next one.
+/// With fewer credits, the two take turns. There is no network whose loss would make many packets
+/// in flight expensive.
+pub(super) const LOCAL_CREDITS: u16 = 128;
+
+/// The default number of slots of a session: of its calls that are in flight at the same time.
+pub const DEFAULT_SLOTS: usize = 8;
+
+/// The largest number of slots of a session.
+pub const MAX_SLOTS: usize = 64;
+
+/// The number of a session's slots: a power of two from 1 to [`MAX_SLOTS`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct SlotCount(u8);
+
+const _: () = assert!(DEFAULT_SLOTS.is_power_of_two());
+
+impl SlotCount {
+    /// The number of slots of a session whose ends have set none.
+    pub(super) const DEFAULT: Self = Self(DEFAULT_SLOTS as u8);
+
+    /// `None` if a session cannot have this number of slots.
+    pub(super) const fn new(slots: u8) -> Option<Self> {
+        let is_valid = slots.is_power_of_two() && slots as usize <= MAX_SLOTS;
+        if is_valid { Some(Self(slots)) } else { None }
+    }
+
+    #[inline(always)]
+    pub(super) const fn get(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(super) const fn to_u8(self) -> u8 {
+        self.0
+    }
+
+    /// The difference between the numbers of two successive requests of a slot.
+    #[inline(always)]
+    pub(super) const fn step(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The number of slots of a session whose requests name their slots in the bits of `mask`.
+    #[inline(always)]
+    pub(super) const fn of_mask(mask: u32) -> Self {
+        Self(mask as u8 + 1)
+    }
+}
 
 /// Minimum number of unanswered pings before a peer is declared dead, however long it was silent:
 /// this process may have been stopped while the clock ran on.
@@ -39,8 +89,9 @@ const SLOT_ALLOWANCE: usize = 1_536;
 /// ```
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
-    pub(super) credits: u16,
+    credits: Option<u16>,
     pub(super) max_credits: u16,
+    pub(super) slots: u8,
     pub(super) max_message: u32,
     pub(super) eager: Option<u32>,
     pub(super) queue_limit: usize,
@@ -115,8 +166,9 @@ impl EndpointConfig {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            credits: 32,
+            credits: None,
             max_credits: 16_384,
+            slots: DEFAULT_SLOTS as u8,
             max_message: 8 << 20,
             eager: None,
             queue_limit: 1_024,
@@ -140,12 +192,14 @@ impl EndpointConfig {
         }
     }
 
-    /// Initial cap of the packets in flight per session, 1 to 1,024. Default 32. A client session
-    /// that needs more gets twice the number that its path holds, up to
+    /// Initial cap of the packets in flight per session, 1 to 1,024. Default 32, or 128 to a server
+    /// on this host, because no network between the two can lose them; and at least the session's
+    /// number of [slots](Self::slots), so that each slot can send a packet. A client session that
+    /// needs more gets twice the number that its path holds, up to
     /// [`EndpointConfig::max_credits`].
     #[must_use]
     pub const fn credits(mut self, packets: u16) -> Self {
-        self.credits = packets;
+        self.credits = Some(packets);
         self
     }
 
@@ -156,6 +210,24 @@ impl EndpointConfig {
     #[must_use]
     pub const fn max_credits(mut self, packets: u16) -> Self {
         self.max_credits = packets;
+        self
+    }
+
+    /// Number of slots of a session, which is the maximum number of its calls in flight: 1, 2, 4, 8,
+    /// 16, 32 or 64. Default 8. The smaller of both sides' settings applies. Further calls wait in
+    /// the session's queue ([`EndpointConfig::queue_limit`]).
+    ///
+    /// More slots let a single session keep a fast path busy. Clients that have several sessions
+    /// to a server need them rarely. A stream has up to five calls in flight, of which some wait at
+    /// the server for long. So a program with streams needs at least 8 slots at both ends.
+    ///
+    /// A server keeps a small buffer for each slot that was used, and
+    /// up to [`EndpointConfig::session_memory_limit`] for large messages. So at a server with 64
+    /// slots, a session holds up to 8 times the default: think of
+    /// [`EndpointConfig::max_sessions`] and [`EndpointConfig::memory_limit`].
+    #[must_use]
+    pub const fn slots(mut self, slots: u8) -> Self {
+        self.slots = slots;
         self
     }
 
@@ -178,7 +250,7 @@ impl EndpointConfig {
         self
     }
 
-    /// Maximum number of calls of a session that wait for one of its 8 slots, or for the session to
+    /// Maximum number of calls of a session that wait for one of its slots, or for the session to
     /// open. Default 1,024. One more call is rejected with
     /// [`RejectReason::QueueFull`](super::RejectReason::QueueFull).
     #[must_use]
@@ -252,8 +324,9 @@ impl EndpointConfig {
     }
 
     /// Maximum memory of the incoming messages and kept responses of one session, in bytes, at
-    /// least [`EndpointConfig::max_message`]. Default 16 times `max_message`. Beyond the limit,
-    /// requests are answered RESOURCE_EXHAUSTED.
+    /// least [`EndpointConfig::max_message`]. Default 16 times `max_message`, or twice `max_message`
+    /// per [slot](Self::slots) if that is more: a request and a response in each slot. Beyond the
+    /// limit, requests are answered RESOURCE_EXHAUSTED.
     ///
     /// Stream messages that the handler has not read count, too. A client sends up to three batches
     /// ahead, of 32 KiB or one larger message each. With a limit below four of the largest messages
@@ -405,6 +478,7 @@ impl EndpointConfig {
     /// Detects that this process was stopped or the clock has jumped: a timer that was armed for
     /// `due` fires a ping interval late or more. Then returns the instant from which a peer's
     /// silence counts, which leaves the peer a ping interval to answer.
+    #[inline]
     pub(super) fn back_since(&self, now: Instant, due: Instant) -> Option<Instant> {
         let grace = (self.liveness_timeout - self.ping_interval).as_nanos() as u64;
         let away = now.nanos_since(due) >= self.ping_interval.as_nanos() as u64;
@@ -433,16 +507,35 @@ impl EndpointConfig {
         self.ping_interval + self.ping_interval / 2
     }
 
-    pub(super) fn session_memory(&self) -> usize {
-        self.session_memory_limit.unwrap_or(self.max_message as usize * 16)
+    /// [`EndpointConfig::credits`], for a session with this number of slots to a server that is
+    /// reached through `link`.
+    pub(super) fn initial_credits(&self, slots: SlotCount, link: Link) -> u16 {
+        let default = match link {
+            Link::Local => LOCAL_CREDITS,
+            Link::Rate(_) | Link::Unknown => CREDITS,
+        };
+        self.credits.unwrap_or(default.max(slots.get() as u16))
+    }
+
+    /// [`EndpointConfig::slots`]; the default if the value is invalid, which [`Self::check`]
+    /// reports.
+    pub(super) fn slot_count(&self) -> SlotCount {
+        SlotCount::new(self.slots).unwrap_or(SlotCount::DEFAULT)
+    }
+
+    /// [`EndpointConfig::session_memory_limit`], for a session with this number of slots.
+    pub(super) fn session_memory(&self, slots: SlotCount) -> usize {
+        let default = || (self.max_message as usize).saturating_mul((2 * slots.get()).max(16));
+        self.session_memory_limit.unwrap_or_else(default)
     }
 
     /// The limit of a server session's buffers, in bytes. [`EndpointConfig::session_memory_limit`]
     /// bytes of messages fit: a buffer with its headers is up to a third larger than its message,
     /// and every slot keeps a small one.
-    pub(super) fn session_budget(&self) -> usize {
-        let memory = self.session_memory();
-        let budget = memory + memory / 3 + WINDOW * SLOT_ALLOWANCE;
+    pub(super) fn session_budget(&self, slots: SlotCount) -> usize {
+        let slots = if mutant!(BudgetOfEightSlots) { SlotCount::DEFAULT } else { slots };
+        let memory = self.session_memory(slots);
+        let budget = memory + memory / 3 + slots.get() * SLOT_ALLOWANCE;
         if mutant!(BudgetTooSmall) { budget / 64 } else { budget }
     }
 
@@ -452,7 +545,11 @@ impl EndpointConfig {
     /// The first setting that is out of bounds.
     pub fn check(&self) -> Result<(), ConfigError> {
         let rules = [
-            (self.credits >= 1 && self.credits <= 1_024, "credits must be 1 to 1,024"),
+            (
+                self.credits.is_none_or(|credits| (1..=1_024).contains(&credits)),
+                "credits must be 1 to 1,024",
+            ),
+            (SlotCount::new(self.slots).is_some(), "slots must be 1, 2, 4, 8, 16, 32 or 64"),
             (self.max_credits >= 1, "max_credits must be 1 to 65,535"),
             (
                 self.max_message >= 1 && self.max_message <= 1 << 30,
@@ -494,7 +591,7 @@ impl EndpointConfig {
                 "min_rto must be at most 500 ms",
             ),
             (
-                self.session_memory() >= self.max_message as usize,
+                self.session_memory(self.slot_count()) >= self.max_message as usize,
                 "session_memory_limit must hold one message of max_message bytes",
             ),
         ];
@@ -530,6 +627,8 @@ mod tests {
             new(),
             new().credits(1),
             new().credits(1_024),
+            new().slots(1),
+            new().slots(64),
             new().max_message(1),
             new().max_message(1 << 30),
             new().eager(1_024),
@@ -555,6 +654,9 @@ mod tests {
             (new().max_credits(0), "max_credits"),
             (new().credits(0), "credits"),
             (new().credits(1_025), "credits"),
+            (new().slots(0), "slots"),
+            (new().slots(12), "slots"),
+            (new().slots(128), "slots"),
             (new().max_message(0), "max_message"),
             (new().max_message((1 << 30) + 1), "max_message"),
             (new().eager(1_023), "eager"),
@@ -584,8 +686,30 @@ mod tests {
         let config = EndpointConfig::new().memory_limit(12_345).seed(7);
         assert_eq!((config.memory(), config.fixed_seed()), (12_345, Some(7)));
         assert_eq!(EndpointConfig::new().fixed_seed(), None);
-        assert_eq!(EndpointConfig::new().max_message(10).session_memory(), 160);
-        assert_eq!(EndpointConfig::new().session_memory_limit(77).session_memory(), 77);
+        assert_eq!(EndpointConfig::new().slots(64).slot_count().get(), 64);
+        let memory = |config: &EndpointConfig| [1, 8, 64].map(|n| config.session_memory(count(n)));
+        assert_eq!(memory(&EndpointConfig::new().max_message(10)), [160, 160, 1_280]);
+        assert_eq!(memory(&EndpointConfig::new().session_memory_limit(77)), [77; 3]);
+        let credits = |config: EndpointConfig, link| {
+            [1, 32, 64].map(|n| config.initial_credits(count(n), link))
+        };
+        assert_eq!(credits(EndpointConfig::new(), Link::Unknown), [32, 32, 64]);
+        assert_eq!(credits(EndpointConfig::new(), Link::Local), [128; 3]);
+        assert_eq!(credits(EndpointConfig::new().credits(3), Link::Local), [3; 3]);
+    }
+
+    fn count(slots: u8) -> SlotCount {
+        SlotCount::new(slots).expect("a valid number")
+    }
+
+    /// A server counts a buffer of up to `KEPT_CAPACITY` bytes for each slot, besides the messages.
+    #[test]
+    fn the_memory_budget_has_an_allowance_for_each_slot() {
+        let config = EndpointConfig::new().max_message(1_000).session_memory_limit(3_000);
+        for slots in [1, 8, 64] {
+            let budget = config.session_budget(count(slots));
+            assert_eq!(budget, 4_000 + usize::from(slots) * SLOT_ALLOWANCE);
+        }
     }
 
     #[test]

@@ -180,6 +180,13 @@ impl<R: Route> Core<R> {
         self.server.listen(acceptor, self.endpoint.local.capacity - replies);
     }
 
+    /// Number of calls that this endpoint has accepted and that have not ended.
+    #[inline]
+    pub(crate) fn outstanding_calls(&self) -> u64 {
+        let stats = &self.endpoint.stats;
+        stats.calls.saturating_sub(stats.responses + stats.failures)
+    }
+
     /// Whether this endpoint has so many sessions that they do not stay in the fastest caches.
     #[inline]
     pub(crate) fn is_crowded(&self) -> bool {
@@ -191,7 +198,7 @@ impl<R: Route> Core<R> {
     /// Loads into the cache what [`Core::receive`] will read and write for a packet. Called for the
     /// packets of a burst before the first is received, one stage after the other, so that many
     /// cache misses overlap instead of following each other.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prefetch(&self, packet: &[u8], stage: Stage) {
         let Some(header) = HeaderWords::read(packet) else { return };
         if header.connection().is_server_role() {

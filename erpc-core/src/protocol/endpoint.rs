@@ -129,6 +129,7 @@ impl EndpointState {
             credits: self.config.max_credits,
             charge_model: self.local.charge.to_u8(),
             integrity: self.wants_trailer(),
+            slots: self.config.slots,
         }
     }
 }

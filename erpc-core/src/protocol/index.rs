@@ -6,7 +6,8 @@ use std::ops::{Index, IndexMut};
 
 use slab::Slab;
 
-use super::WINDOW;
+use super::config::SlotCount;
+use super::{DEFAULT_SLOTS, MAX_SLOTS};
 use crate::mutants::mutant;
 use crate::wire::{ConnectionId, RequestNumber};
 
@@ -46,57 +47,49 @@ pub(super) struct PeerIndex(u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct SocketIndex(u32);
 
-/// An index of one of a session's request slots: less than [`WINDOW`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct SlotIndex(u8);
+const _: () = assert!(MAX_SLOTS == u64::BITS as usize);
 
-const _: () = assert!(WINDOW == u8::BITS as usize && WINDOW.is_power_of_two());
+impl SlotCount {
+    /// All slots.
+    #[inline(always)]
+    pub(super) const fn all(self) -> SlotSet {
+        SlotSet(u64::MAX >> (u64::BITS - self.step()))
+    }
+
+    /// The number of the first request of a slot, minus [`Self::step`]. The first request of a slot
+    /// has the slot's index as its number.
+    pub(super) const fn number_before_first(self, slot: SlotIndex) -> RequestNumber {
+        RequestNumber::from_u32(slot.0.wrapping_sub(self.step()))
+    }
+}
+
+/// An index of one of a session's request slots: less than the session's [`SlotCount`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SlotIndex(u32);
 
 impl SlotIndex {
     pub(super) const FIRST: Self = Self(0);
 
-    /// The slot of a request.
-    #[inline]
-    pub(super) fn of(number: RequestNumber) -> Self {
-        let window = if mutant!(WrongSlot) { WINDOW - 1 } else { WINDOW };
-        Self((number.to_u32() as usize % window) as u8)
-    }
-
-    /// The next slot, in circular order.
+    /// The place after this slot, at which a search for the next slot begins
+    /// ([`SlotSet::first_from`]). The session may have no slot with this index.
     #[inline]
     pub(super) const fn next(self) -> Self {
-        Self((self.0 + 1) % WINDOW as u8)
+        Self((self.0 + 1) % MAX_SLOTS as u32)
     }
 
-    /// All slots, each once, from the first.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        (0..WINDOW as u8).map(Self)
-    }
-
-    /// All slots, each once, in circular order from this one on.
-    pub(super) fn circle(self) -> impl Iterator<Item = Self> {
-        (0..WINDOW as u8).map(move |after| Self((self.0 + after) % WINDOW as u8))
-    }
-
-    /// The number of the slot's first request, minus [`WINDOW`]. The first request of a slot has
-    /// the slot's index as its number.
-    pub(super) const fn number_before_first(self) -> RequestNumber {
-        RequestNumber::from_u32((self.0 as u32).wrapping_sub(WINDOW as u32))
-    }
-
-    #[inline]
-    const fn bit(self) -> u8 {
-        1 << (self.0 % WINDOW as u8)
+    #[inline(always)]
+    fn bit(self) -> u64 {
+        let bits = if mutant!(SlotBitWraps) { u32::BITS } else { u64::BITS };
+        1 << (self.0 % bits)
     }
 }
 
 /// A set of slots, one bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct SlotSet(u8);
+pub(super) struct SlotSet(u64);
 
 impl SlotSet {
     pub(super) const EMPTY: Self = Self(0);
-    pub(super) const ALL: Self = Self(u8::MAX);
 
     #[inline]
     pub(super) const fn is_empty(self) -> bool {
@@ -110,7 +103,7 @@ impl SlotSet {
     }
 
     #[inline]
-    pub(super) const fn contains(self, slot: SlotIndex) -> bool {
+    pub(super) fn contains(self, slot: SlotIndex) -> bool {
         self.0 & slot.bit() != 0
     }
 
@@ -128,14 +121,14 @@ impl SlotSet {
     #[inline]
     pub(super) fn first(self) -> SlotIndex {
         debug_assert!(!self.is_empty(), "an empty set has no first slot");
-        SlotIndex(self.0.trailing_zeros() as u8 % WINDOW as u8)
+        SlotIndex(self.0.trailing_zeros())
     }
 
     /// The first slot of the set from `slot` on, in circular order. The set must not be empty.
     #[inline]
     pub(super) fn first_from(self, slot: SlotIndex) -> SlotIndex {
-        let skipped = Self(self.0.rotate_right(u32::from(slot.0))).first();
-        SlotIndex((slot.0 + skipped.0) % WINDOW as u8)
+        let skipped = Self(self.0.rotate_right(slot.0)).first();
+        SlotIndex((slot.0 + skipped.0) % MAX_SLOTS as u32)
     }
 
     #[inline]
@@ -148,9 +141,10 @@ impl SlotSet {
         Self(self.0 & other.0)
     }
 
+    /// The slots of this set that are not in `other`.
     #[inline]
-    pub(super) const fn complement(self) -> Self {
-        Self(!self.0)
+    pub(super) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// The slots of the set, in order.
@@ -159,34 +153,67 @@ impl SlotSet {
         let mut left = self;
         std::iter::from_fn(move || {
             let slot = (!left.is_empty()).then(|| left.first())?;
-            left.remove(slot);
+            left.0 &= left.0 - 1;
             Some(slot)
         })
     }
 }
 
-/// A session's request slots.
+/// A session's request slots. The first ones lie in the session itself, so that a packet of a
+/// session with the default number of slots finds its slot without another access to memory.
 #[derive(Debug)]
-pub(super) struct Slots<T>([T; WINDOW]);
+#[repr(C)]
+pub(super) struct Slots<T> {
+    /// The number of slots, minus 1: the bits of a request number that name its slot.
+    mask: u32,
+    /// All of these are used if the session has at least the default number of slots.
+    first: [T; DEFAULT_SLOTS],
+    rest: Box<[T]>,
+}
 
 impl<T> Slots<T> {
-    pub(super) fn from_fn(mut slot: impl FnMut(SlotIndex) -> T) -> Self {
-        Self(std::array::from_fn(|at| slot(SlotIndex(at as u8))))
+    pub(super) fn new(count: SlotCount, mut slot: impl FnMut(SlotIndex) -> T) -> Self {
+        Self {
+            mask: count.step() - 1,
+            first: std::array::from_fn(|at| slot(SlotIndex(at as u32))),
+            rest: (DEFAULT_SLOTS as u32..count.step()).map(|at| slot(SlotIndex(at))).collect(),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn count(&self) -> SlotCount {
+        SlotCount::of_mask(self.mask)
+    }
+
+    /// The slot of a request.
+    #[inline(always)]
+    pub(super) fn of(&self, number: RequestNumber) -> SlotIndex {
+        if mutant!(WrongSlot) {
+            return SlotIndex(number.to_u32() % self.mask.max(1));
+        }
+        SlotIndex(number.to_u32() & self.mask)
+    }
+
+    /// The difference between the numbers of two successive requests of a slot.
+    #[inline(always)]
+    pub(super) fn step(&self) -> u32 {
+        if mutant!(NumbersStepByEight) { 8 } else { self.mask + 1 }
     }
 
     /// All slots, in order.
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = (SlotIndex, &T)> {
-        SlotIndex::all().zip(&self.0)
+        self.count().all().iter().zip(self.first.iter().chain(&self.rest))
     }
 
     #[inline]
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (SlotIndex, &mut T)> {
-        SlotIndex::all().zip(&mut self.0)
+        self.count().all().iter().zip(self.first.iter_mut().chain(&mut self.rest))
     }
 
     pub(super) fn into_values(self) -> impl Iterator<Item = T> {
-        self.0.into_iter()
+        let count = self.count().get();
+        self.first.into_iter().chain(self.rest).take(count)
     }
 }
 
@@ -195,14 +222,20 @@ impl<T> Index<SlotIndex> for Slots<T> {
 
     #[inline(always)]
     fn index(&self, slot: SlotIndex) -> &T {
-        &self.0[slot.0 as usize % WINDOW]
+        match self.first.get(slot.0 as usize) {
+            Some(found) => found,
+            None => &self.rest[slot.0 as usize - DEFAULT_SLOTS],
+        }
     }
 }
 
 impl<T> IndexMut<SlotIndex> for Slots<T> {
     #[inline(always)]
     fn index_mut(&mut self, slot: SlotIndex) -> &mut T {
-        &mut self.0[slot.0 as usize % WINDOW]
+        match self.first.get_mut(slot.0 as usize) {
+            Some(found) => found,
+            None => &mut self.rest[slot.0 as usize - DEFAULT_SLOTS],
+        }
     }
 }
 
@@ -316,30 +349,77 @@ impl<I: TableIndex, T> IndexMut<I> for Table<I, T> {
 mod tests {
     use super::*;
 
+    /// Every number of slots that a session may have.
+    fn counts() -> Vec<SlotCount> {
+        (0..=u8::MAX).filter_map(SlotCount::new).collect()
+    }
+
+    #[test]
+    fn a_session_has_a_power_of_two_of_slots_up_to_64() {
+        let counts: Vec<_> = counts().into_iter().map(SlotCount::get).collect();
+        assert_eq!(counts, [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(SlotCount::new(SlotCount::DEFAULT.to_u8()), Some(SlotCount::DEFAULT));
+    }
+
     #[test]
     fn slots_are_found_in_circular_order() {
-        let slots: Vec<_> = SlotIndex::all().collect();
+        let count = SlotCount::new(64).expect("a power of two");
+        let slots: Vec<_> = count.all().iter().collect();
         let mut set = SlotSet::EMPTY;
         set.insert(slots[1]);
-        set.insert(slots[6]);
-        assert_eq!(set.iter().collect::<Vec<_>>(), [slots[1], slots[6]]);
+        set.insert(slots[40]);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [slots[1], slots[40]]);
         assert_eq!(set.first_from(slots[0]), slots[1]);
-        assert_eq!(set.first_from(slots[2]), slots[6]);
-        assert_eq!(set.first_from(slots[7]), slots[1]);
-        assert_eq!(set.union(set.complement()), SlotSet::ALL);
-        assert!(set.intersection(set.complement()).is_empty());
-        let circle: Vec<_> = slots[6].circle().collect();
-        assert_eq!((circle[0], circle[2], circle.len()), (slots[6], slots[0], WINDOW));
+        assert_eq!(set.first_from(slots[2]), slots[40]);
+        assert_eq!(set.first_from(slots[63]), slots[1]);
+        let others = count.all().without(set);
+        assert_eq!((set.union(others), others.len()), (count.all(), 62));
+        assert!(set.intersection(others).is_empty());
         set.remove(slots[1]);
-        assert!(!set.contains(slots[1]) && set.contains(slots[6]));
-        assert_eq!(slots[7].next(), SlotIndex::FIRST);
+        assert!(!set.contains(slots[1]) && set.contains(slots[40]));
+        assert_eq!(slots[63].next(), SlotIndex::FIRST);
+    }
+
+    #[test]
+    fn a_set_distinguishes_all_slots_of_a_session() {
+        for count in counts() {
+            let mut set = SlotSet::EMPTY;
+            for (at, slot) in count.all().iter().enumerate() {
+                assert!(!set.contains(slot) && set.len() == at, "{count:?}, {slot:?}");
+                set.insert(slot);
+            }
+            assert_eq!((set, set.len()), (count.all(), count.get()));
+            // The search goes on after the last slot with the first one.
+            let last = count.all().iter().last().expect("a slot");
+            assert_eq!(set.first_from(last.next()), SlotIndex::FIRST);
+        }
     }
 
     #[test]
     fn the_first_request_in_a_slot_has_the_slots_index_as_its_number() {
-        for (at, slot) in SlotIndex::all().enumerate() {
-            let first = slot.number_before_first().plus(WINDOW as u32);
-            assert_eq!((first.to_u32(), SlotIndex::of(first)), (at as u32, slot));
+        for count in counts() {
+            let slots = Slots::new(count, |_| ());
+            for (at, slot) in count.all().iter().enumerate() {
+                let first = count.number_before_first(slot).plus(count.step());
+                assert_eq!((first.to_u32(), slots.of(first)), (at as u32, slot), "{count:?}");
+                assert_eq!(slots.of(first.plus(slots.step())), slot);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sessions_slots_are_found_by_request_number_and_in_order() {
+        for count in counts() {
+            let mut slots = Slots::new(count, |slot| slot.0);
+            assert_eq!(slots.count(), count);
+            for number in 0..200 {
+                let at = slots.of(RequestNumber::from_u32(number));
+                assert_eq!(slots[at], number % count.step());
+            }
+            slots.iter_mut().for_each(|(at, slot)| *slot += at.0);
+            assert!(slots.iter().all(|(at, slot)| *slot == 2 * at.0));
+            let values: Vec<u32> = slots.into_values().collect();
+            assert_eq!(values, (0..count.step()).map(|at| 2 * at).collect::<Vec<u32>>());
         }
     }
 }

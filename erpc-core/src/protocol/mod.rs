@@ -51,7 +51,7 @@ mod turn;
 mod wheel;
 
 pub use self::core::{Core, EventSink};
-pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
+pub use config::{ConfigError, DEFAULT_SLOTS, EndpointConfig, Integrity, MAX_SLOTS};
 pub use congestion::{CongestionControl, DcqcnConfig, SwiftConfig, TimelyConfig};
 pub use endpoint::Local;
 pub use error::{CallError, Cause, ConnectError, NoServer, RejectReason, Rejected};

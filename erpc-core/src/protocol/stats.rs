@@ -336,6 +336,10 @@ pub struct SessionStats {
     /// The rate from congestion control, in bytes per second; `None` while the session sends as
     /// fast as its credits allow.
     pub rate: Option<u64>,
+    /// The session's number of slots, which is the maximum number of its calls in flight; see
+    /// [`EndpointConfig::slots`](super::EndpointConfig::slots). The endpoint's own number until the
+    /// session is open.
+    pub slots: u8,
     /// Calls in flight.
     pub in_flight: usize,
     /// Calls that were cancelled or missed their deadline, and whose slots are in quarantine: slot
@@ -366,6 +370,8 @@ pub struct SessionStats {
 pub struct ClientStats {
     /// Number of packets that the client may have in flight.
     pub credits: u16,
+    /// The session's number of slots, which is the maximum number of its requests in progress.
+    pub slots: u8,
     /// Largest payload of a packet on this path, in bytes.
     pub payload: u32,
     /// The largest response that the client accepts, in bytes.

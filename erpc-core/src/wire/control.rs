@@ -52,6 +52,9 @@ pub struct Parameters {
     /// From the client: it requests a trailer in every packet of the session. From the server:
     /// every packet has a trailer, because at least one side requests it.
     pub integrity: bool,
+    /// Number of slots of the session: a power of two from 1 to 64. The smaller value of both sides
+    /// applies.
+    pub slots: u8,
 }
 
 /// A control message.
@@ -224,7 +227,7 @@ impl Body {
         self.put(&parameters.eager.to_le_bytes());
         self.put(&parameters.window.to_le_bytes());
         self.put(&parameters.credits.to_le_bytes());
-        self.put(&[parameters.charge_model, parameters.integrity.into()]);
+        self.put(&[parameters.charge_model, parameters.integrity.into(), parameters.slots]);
     }
 }
 
@@ -277,6 +280,7 @@ impl Fields<'_> {
             credits: self.u16()?,
             charge_model: self.u8()?,
             integrity: self.bool()?,
+            slots: self.u8()?,
         })
     }
 }
@@ -284,7 +288,7 @@ impl Fields<'_> {
 /// Bytes of padding between the fields of a `Hello` and its trailer.
 const HELLO_PADDING: usize = HELLO_LEN - HEADER_LEN - 12 - TRAILER_LEN;
 /// Bytes of the body of an `Open`, the longest unpadded body.
-const LONGEST_BODY: usize = 44;
+const LONGEST_BODY: usize = 45;
 
 impl Control {
     const fn packet_type(&self) -> u32 {
@@ -486,6 +490,7 @@ mod tests {
         credits: 32,
         charge_model: 1,
         integrity: true,
+        slots: 16,
     };
 
     fn all() -> [Control; 16] {
@@ -588,9 +593,9 @@ mod tests {
         let sum = crc32c::crc32c(&expect);
         assert_eq!(ping[32..], sum.to_le_bytes());
         let opened = bytes(Control::Opened { server: id, parameters: PARAMETERS });
-        assert_eq!((opened.len(), opened[50], opened[51]), (56, 1, 1), "charge model, integrity");
+        assert_eq!(opened[50..53], [1, 1, 16], "charge model, integrity, slots");
         let lens: Vec<usize> = all().iter().map(|message| bytes(*message).len()).collect();
-        assert_eq!(lens, [64, 52, 72, 56, 34, 36, 28, 36, 36, 28, 28, 28, 32, 28, 36, 36]);
+        assert_eq!(lens, [64, 52, 73, 57, 34, 36, 28, 36, 36, 28, 28, 28, 32, 28, 36, 36]);
     }
 
     #[test]
@@ -600,7 +605,7 @@ mod tests {
         let mut bytes = packet.as_bytes().to_vec();
         let header = Header::parse(&bytes).unwrap();
         bytes[51] = 2;
-        assert_eq!(Control::parse(&header, &bytes[HEADER_LEN..52]), Err(ControlError::Field));
+        assert_eq!(Control::parse(&header, &bytes[HEADER_LEN..53]), Err(ControlError::Field));
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub const VERSION: u8 = 1;
 /// response.
 pub const CANCEL: u32 = 1;
 
+/// Maximum number of requests that a [`Kind::Done`] names.
+pub const MAX_DONE: usize = 8;
+
 /// The `packet` field of a [`Kind::Response`] or [`Kind::Failure`] that announces a message. `size`
 /// is that of the whole message, there is no body, and the client pulls all packets, including the
 /// first. No message has this many packets. Because the number is reserved, damage cannot turn a

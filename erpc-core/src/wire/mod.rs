@@ -20,7 +20,8 @@ mod status;
 
 pub(crate) use header::Head;
 pub use header::{
-    ANNOUNCEMENT, CANCEL, Flags, HEADER_LEN, Header, HeaderError, HeaderWords, Kind, VERSION,
+    ANNOUNCEMENT, CANCEL, Flags, HEADER_LEN, Header, HeaderError, HeaderWords, Kind, MAX_DONE,
+    VERSION,
 };
 pub use layout::PacketLayout;
 pub use numbers::{ConnectionId, PacketNumber, RequestNumber};

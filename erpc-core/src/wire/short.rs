@@ -4,11 +4,11 @@ use super::checksum::{TRAILER_LEN, trailer_of};
 use super::{HEADER_LEN, Header};
 
 /// Longest body in bytes: that of an `Open`.
-const MAX_BODY: usize = 44;
+const MAX_BODY: usize = 45;
 /// Longest packet in bytes, trailer included.
 const MAX_LEN: usize = HEADER_LEN + MAX_BODY + TRAILER_LEN;
 
-/// A packet of at most 72 bytes: a control message, a header alone, or a header with a short list.
+/// A packet of at most 73 bytes: a control message, a header alone, or a header with a short list.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortPacket {
     bytes: [u8; MAX_LEN],
@@ -16,11 +16,11 @@ pub struct ShortPacket {
 }
 
 impl ShortPacket {
-    /// Makes a packet with this body, at most 44 bytes, and with a trailer if the header's flag
+    /// Makes a packet with this body, at most 45 bytes, and with a trailer if the header's flag
     /// says so.
     ///
     /// # Panics
-    /// If the body is longer than 44 bytes.
+    /// If the body is longer than 45 bytes.
     #[must_use]
     #[inline]
     pub fn new(header: &Header, body: &[u8]) -> Self {

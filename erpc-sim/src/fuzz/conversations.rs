@@ -196,10 +196,10 @@ const CONTROLS: &[&[u8]] = &[
     &[CONTROL, 0, 0, 1, 0, 0],
     &[CONTROL, 0, 0, 2, 0, 0],
     &[CONTROL, 0, 0, 3, 9, 0, 0, 0],
-    &[CONTROL, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[CONTROL, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     &[CONTROL, 0, 0, 5, 0, 0],
     &[CONTROL, 0, 200, 6, 1, 0, 0],
-    &[CONTROL, 0, 200, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[CONTROL, 0, 200, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     &[CONTROL, 1, 0, 8, 0, 0],
     &[CONTROL, 0, 0, 9, 0, 0],
     &[TURN],
@@ -210,13 +210,13 @@ const CONTROLS: &[&[u8]] = &[
 const REOPENED: &[&[u8]] = &[
     &[0],
     &[HELLO, 2],
-    &[OPEN, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[OPEN, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     &[TURN],
     &[WHOLE, 1],
     &[TURN],
     &[ANSWER, 1],
     &[TURN],
-    &[OPEN, 0, 0, 0, 0, 0, 0, 0, 8],
+    &[OPEN, 0, 0, 0, 0, 0, 0, 0, 0, 8],
 ];
 
 const OUT_OF_MEMORY: &[&[u8]] = &[
@@ -326,7 +326,7 @@ const UNANSWERED: &[&[u8]] =
 const HANDSHAKE_BY_HAND: &[&[u8]] = &[
     &[2],
     &[HANDSHAKE, 1, 0, 0, 0],
-    &[HANDSHAKE, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[HANDSHAKE, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     &[WHOLE, 0],
     &[TURN],
 ];
@@ -337,14 +337,14 @@ const REFUSED: &[&[u8]] =
 const TERMS_THAT_LIE: &[&[u8]] = &[
     &[2],
     &[HANDSHAKE, 1, 0, 0, 0],
-    &[HANDSHAKE, 1, 192, 0, 0, 0, 0, 0, 0, 0],
+    &[HANDSHAKE, 1, 192, 0, 0, 0, 0, 0, 0, 0, 0],
     &[CONNECT],
     &[HANDSHAKE, 1, 0, 0, 0],
-    &[HANDSHAKE, 1, 0, 0, 244, 0, 8, 0, 0, 0, 0, 0, 0, 0],
+    &[HANDSHAKE, 1, 0, 0, 244, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0],
 ];
 
 const OTHER_ADDRESS: &[&[u8]] =
-    &[&[2], &[HANDSHAKE, 1, 0, 0, 240], &[HANDSHAKE, 1, 0, 0, 0, 0, 0, 0, 0, 0]];
+    &[&[2], &[HANDSHAKE, 1, 0, 0, 240], &[HANDSHAKE, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]];
 
 const CLOSED_BY_SERVER: &[&[u8]] =
     &[&[4], &[CONTROL, 0, 0, 9, 0, 0], &[TURN], &[CALL, 0], &[CONTROL, 0, 0, 8, 0, 0], &[TURN]];

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
-    Body, CallError, Cause, EndpointConfig, Event, Integrity, NewCall, Notice, Reply, SessionEvent,
-    SessionId, WINDOW,
+    Body, CallError, Cause, DEFAULT_SLOTS, EndpointConfig, Event, Integrity, NewCall, Notice,
+    Reply, SessionEvent, SessionId,
 };
 use erpc_core::time::Instant;
 use erpc_core::transport::MIN_DATAGRAM;
@@ -93,7 +93,7 @@ impl Side for HostileServers {
     const ROUTED: usize = MAX_SESSIONS * CREDITS as usize;
     /// Per session: packets for all credits, one packet per slot that ends a call, a ping, and a
     /// handshake message.
-    const EXPIRED: usize = MAX_SESSIONS * (CREDITS as usize + WINDOW + 2);
+    const EXPIRED: usize = MAX_SESSIONS * (CREDITS as usize + DEFAULT_SLOTS + 2);
 
     fn config(common: EndpointConfig, how: u8) -> EndpointConfig {
         let integrity = if how & 8 != 0 { Integrity::Always } else { Integrity::Auto };
@@ -229,7 +229,7 @@ impl Side for HostileServers {
             let Some(stats) = harness.core.session_stats(*id) else { continue };
             assert!(
                 stats.credits <= CREDITS
-                    && stats.in_flight + stats.quarantined <= WINDOW
+                    && stats.in_flight + stats.quarantined <= usize::from(stats.slots)
                     && stats.queued <= QUEUE + 8
             );
         }

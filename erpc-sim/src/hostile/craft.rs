@@ -165,4 +165,5 @@ pub const PARAMETERS: Parameters = Parameters {
     credits: 8,
     charge_model: 0,
     integrity: false,
+    slots: 8,
 };

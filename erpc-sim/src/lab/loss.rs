@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use erpc_core::protocol::{CongestionControl, WINDOW};
+use erpc_core::protocol::{CongestionControl, DEFAULT_SLOTS};
 
 use super::{Counts, Lab, Load, Setting, Spread};
 use crate::{LoopPauses, SimRoute};
@@ -44,7 +44,7 @@ pub fn run(loss: &Loss) -> Goodput {
     let mut lab = Lab::new(Setting { loss: loss.rate, loop_pauses: loss.loop_pauses, ..setting });
     let (server, client) = (SimRoute::new(0, 1), SimRoute::new(1, 1));
     let load = Load {
-        peers: vec![server; loss.outstanding.div_ceil(WINDOW)],
+        peers: vec![server; loss.outstanding.div_ceil(DEFAULT_SLOTS)],
         spread: Spread::Even,
         request: loss.request,
         response: 32,

@@ -9,17 +9,20 @@ use super::Samples;
 use crate::SimRoute;
 use crate::net::Packet;
 
-/// The most requests of a session that are in flight at a time.
-const SLOTS: usize = erpc_core::protocol::WINDOW;
+/// The largest number of slots. Two requests of a session that have the same remainder are of the
+/// same slot, whatever the session's number of slots.
+const SLOTS: usize = erpc_core::protocol::MAX_SLOTS;
 
 /// Reception progress of the messages of a session in one direction.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Progress {
     /// By slot: the latest request, and its next expected packet.
     slots: [(u32, u32); SLOTS],
 }
 
 impl Progress {
+    const NONE: Self = Self { slots: [(0, 0); SLOTS] };
+
     /// Whether the receiver can use the packet: it is the next one of its message.
     fn takes(&mut self, request: u32, packet: u32) -> bool {
         let (current, next) = &mut self.slots[request as usize % SLOTS];
@@ -71,7 +74,8 @@ impl Meter {
             return;
         }
         let key = (packet.to, connection, header.kind == Kind::Request);
-        if self.progress.entry(key).or_default().takes(header.request.to_u32(), number) {
+        if self.progress.entry(key).or_insert(Progress::NONE).takes(header.request.to_u32(), number)
+        {
             if self.delivered.len() <= from {
                 self.delivered.resize(from + 1, 0);
             }
@@ -110,8 +114,9 @@ mod tests {
 
     #[test]
     fn only_the_next_packet_of_the_latest_request_of_a_slot_counts() {
-        let mut progress = Progress::default();
-        let taken = [(9, 0), (9, 2), (9, 1), (9, 1), (10, 0), (9, 2), (17, 0), (9, 3), (17, 1)]
+        let mut progress = Progress::NONE;
+        let next = 9 + SLOTS as u32;
+        let taken = [(9, 0), (9, 2), (9, 1), (9, 1), (10, 0), (9, 2), (next, 0), (9, 3), (next, 1)]
             .map(|(request, packet)| progress.takes(request, packet));
         assert_eq!(taken, [true, false, true, false, true, true, true, false, true]);
     }

@@ -80,7 +80,7 @@ pub fn run(lost: Lost, outstanding: usize, rounds: Range<u64>) -> Samples {
     let (server, client) = (SimRoute::new(0, 1), SimRoute::new(1, 1));
     let (request, response) = lost.sizes(payload);
     let load = Load {
-        peers: vec![server; outstanding.div_ceil(erpc_core::protocol::WINDOW)],
+        peers: vec![server; outstanding.div_ceil(erpc_core::protocol::DEFAULT_SLOTS)],
         spread: Spread::Even,
         request: request as usize,
         response,

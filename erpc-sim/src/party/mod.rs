@@ -7,7 +7,7 @@ mod turn;
 
 use erpc_core::buf::MsgBuf;
 use erpc_core::event_loop::Context;
-use erpc_core::protocol::SessionId;
+use erpc_core::protocol::{Request, SessionId};
 
 pub(crate) use self::calls::call_of;
 pub(crate) use self::handlers::Answer;
@@ -308,6 +308,7 @@ impl Party {
 
     /// Checks the rules for sessions that hold at any time.
     pub(crate) fn check(&self, cx: &Cx<'_>, plan: &Plan, oracle: &mut Oracle) {
+        self.check_slots(cx, plan, oracle);
         // An RTT excludes the processing time that a server reports. A server whose loop paused or
         // whose clock jumped reports too long a time, so that the RTT is too short.
         let blurred = [Feature::ClockStall, Feature::ClockLeap, Feature::Absence];
@@ -326,6 +327,48 @@ impl Party {
                     format!("the RTT is {rtt:?}, but the links alone take {least} ns"),
                 );
             }
+        }
+    }
+
+    /// Checks the number of slots of each session: the smaller one of both ends. A server's host may
+    /// have several endpoints, any of which may have accepted the session.
+    fn check_slots(&self, cx: &Cx<'_>, plan: &Plan, oracle: &mut Oracle) {
+        let own = plan.endpoints[self.me.0].slots;
+        for session in self.sessions.iter().filter(|session| session.open) {
+            let Some(stats) = cx.session_stats(session.id) else { continue };
+            let servers =
+                plan.endpoints.iter().filter(|plan| plan.route.host == session.server.host);
+            let is_agreed = |server: &EndpointPlan| server.slots.min(own) == stats.slots;
+            if stats.in_flight + stats.quarantined > usize::from(stats.slots)
+                || !servers.into_iter().any(is_agreed)
+            {
+                let what =
+                    format!("has {own} slots, and these slots and calls in flight: {stats:?}");
+                oracle.blame_session(session.number, what);
+            }
+        }
+    }
+
+    /// Checks the number of slots of the session of a request, and the number of its requests that
+    /// this server's handlers have.
+    fn check_client(
+        &self,
+        cx: &Cx<'_>,
+        request: &Request<'_, SimRoute>,
+        plan: &Plan,
+        oracle: &mut Oracle,
+    ) {
+        let client = request.handle.client();
+        let peer = plan.endpoints.iter().find(|plan| plan.route == request.peer);
+        let (Some(peer), Some(stats)) = (peer, cx.client_stats(client)) else { return };
+        let slots = plan.endpoints[self.me.0].slots.min(peer.slots);
+        let put_off = self.put_off.iter().filter(|put_off| put_off.handle.client() == client);
+        let executing = put_off.count() + 1;
+        if stats.slots != slots || executing > usize::from(slots) {
+            oracle.blame(format!(
+                "executes {executing} requests of a session with {} slots; both ends have {slots}",
+                stats.slots
+            ));
         }
     }
 

@@ -28,6 +28,7 @@ pub(crate) struct Turn<'w> {
 
 impl App<SimTransport> for Turn<'_> {
     fn on_request(&mut self, cx: &mut Cx<'_>, request: Request<'_, SimRoute>) {
+        self.party.check_client(cx, &request, self.plan, self.oracle);
         if self.plan.has_streams() && stream_of(request.method).is_some() {
             return self.party.stream_request(cx, request, self.oracle);
         }

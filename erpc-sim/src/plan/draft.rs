@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use erpc_core::protocol::measurement::Bypasses;
 use erpc_core::protocol::{
-    CongestionControl, DcqcnConfig, EndpointConfig, Integrity, SwiftConfig, TimelyConfig,
+    CongestionControl, DEFAULT_SLOTS, DcqcnConfig, EndpointConfig, Integrity, SwiftConfig,
+    TimelyConfig,
 };
 use erpc_core::stream::BATCH;
 use erpc_core::time::Instant;
@@ -34,6 +35,7 @@ pub(super) mod purpose {
     pub(in crate::plan) const LIMITS: u64 = 7;
     pub(in crate::plan) const METHODS: u64 = 8;
     pub(in crate::plan) const PATH: u64 = 9;
+    pub(in crate::plan) const SLOTS: u64 = 10;
     pub(in crate::plan) const FIRST_FEATURE: u64 = 100;
 }
 
@@ -121,6 +123,7 @@ impl<'a> Draft<'a> {
                 config: EndpointConfig::new(),
                 first_credits: 0,
                 most_credits: 0,
+                slots: DEFAULT_SLOTS as u8,
                 reserve: Reserve::NONE,
                 faults: (Faults::none(), Faults::none()),
                 loop_pauses: None,
@@ -256,6 +259,7 @@ impl<'a> Draft<'a> {
         let mut work = self.root.fork(purpose::WORK);
         let mut pacing = self.root.fork(purpose::PACING);
         let mut limits = self.root.fork(purpose::LIMITS);
+        let mut slot_counts = self.root.fork(purpose::SLOTS);
         let model = self.plan.endpoints.remove(0);
         let hosts = self.plan.topology.hosts();
         let servers = self.plan.scenario.servers(&mut random, hosts);
@@ -275,7 +279,12 @@ impl<'a> Draft<'a> {
                 let calls_others = !serves || everybody_calls && port == SimRoute::SERVICE;
                 let (config, (first_credits, most_credits)) =
                     self.config(&mut random, calls_others, serves);
-                let config = self.paced(config, &mut pacing);
+                let mut slots: u8 = *slot_counts.pick(&[1, 4, 8, 8, 8, 32, 64, 64]);
+                if self.plan.features.has(Feature::Streams) {
+                    // A stream needs slots for its pulls, which may wait, and for its pushes.
+                    slots = slots.max(DEFAULT_SLOTS as u8);
+                }
+                let config = self.paced(config.slots(slots), &mut pacing);
                 let (config, reserve) = match serves && !calls_others {
                     true => self.limited(config, &mut limits),
                     false => (config, Reserve::NONE),
@@ -286,6 +295,7 @@ impl<'a> Draft<'a> {
                     config,
                     first_credits,
                     most_credits,
+                    slots,
                     reserve,
                     ..model.clone()
                 };

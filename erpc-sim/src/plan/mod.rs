@@ -12,7 +12,7 @@ mod times;
 
 use std::collections::BTreeSet;
 
-use erpc_core::protocol::{EndpointConfig, MAX_RTO};
+use erpc_core::protocol::{DEFAULT_SLOTS, EndpointConfig, MAX_RTO};
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::Faults;
 
@@ -76,6 +76,8 @@ pub struct EndpointPlan {
     pub config: EndpointConfig,
     /// The initial credits of a session.
     pub first_credits: u16,
+    /// The number of slots of a session, unless the other end has fewer.
+    pub slots: u8,
     /// The most credits of a session that the endpoint opens or accepts.
     pub most_credits: u16,
     /// The sessions reserved for hosts with few sessions.
@@ -237,6 +239,13 @@ impl Plan {
         let Handlers { slowest_nanos, stuck_nanos, slow_methods, .. } = self.handlers;
         let slow = slow_methods.iter().max().map_or(0, |least| 2 * least);
         let executing = slowest_nanos.max(stuck_nanos).max(slow);
+        // In a session with few slots, calls wait for the slow handlers of the calls before them.
+        let fewest = self.endpoints.iter().map(|endpoint| u64::from(endpoint.slots)).min();
+        let in_turn = match fewest {
+            Some(slots) if slots < DEFAULT_SLOTS as u64 => 1 + backlog_calls / slots,
+            _ => 1,
+        };
+        let executing = executing * in_turn;
         let repeats = 8 * MAX_RTO + backlog_calls * MAX_RTO / 16;
         // Time per byte: at the minimum rate of a controller, or at a quarter of the rate of the
         // slowest link (1 Gb/s).

@@ -5,7 +5,7 @@
 //! calls. The throughput of the far client depends on its credits. It has two rounds of calls with
 //! a pause between them; each round has many packets, then few for a while, then many again.
 
-use erpc_core::protocol::{CongestionControl, EndpointConfig};
+use erpc_core::protocol::{CongestionControl, DEFAULT_SLOTS, EndpointConfig};
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::Faults;
 use erpc_core::transport::{Link as KnownLink, MAX_BURST};
@@ -102,6 +102,7 @@ pub(super) fn shape(plan: &mut Plan, random: &mut Random) {
             .max_message(plan.sizes.longest)
             .congestion(control);
         (endpoint.first_credits, endpoint.most_credits) = (first, most);
+        endpoint.slots = DEFAULT_SLOTS as u8;
         let at = Instant::from_nanos;
         endpoint.rounds = match host {
             _ if serves => Vec::new(),

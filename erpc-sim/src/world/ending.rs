@@ -1,6 +1,6 @@
 //! The end of a run: faults stop, calls end, sessions close. Then no buffer may be in use.
 
-use erpc_core::protocol::{DropReason, KEPT_CAPACITY, WINDOW};
+use erpc_core::protocol::{DropReason, KEPT_CAPACITY};
 use erpc_core::time::Instant;
 
 use super::{Event, Phase, World};
@@ -12,9 +12,9 @@ use crate::{Feature, Scenario};
 /// notices this only after a timeout.
 const LEAVING: u64 = 60_000_000_000;
 
-/// The most bytes that a server keeps for an idle session: a small response per slot, and half of
+/// The most bytes that a server keeps for a slot of an idle session: a small response, and half of
 /// that again for headers and bookkeeping.
-const MOST_KEPT: usize = WINDOW * KEPT_CAPACITY * 3 / 2;
+const MOST_KEPT: usize = KEPT_CAPACITY * 3 / 2;
 
 /// The most packets that a session retransmits before congestion control limits it: all of its
 /// credits in several successive round trips.
@@ -128,7 +128,8 @@ impl World<'_> {
             node.port.set_now(Instant::NEVER);
             rpc.ring_doorbell();
             let (_, accepted) = rpc.sessions();
-            let (kept, most) = (rpc.stats().pool.in_use_bytes, accepted * MOST_KEPT);
+            let slots = usize::from(self.plan.endpoints[index].slots);
+            let (kept, most) = (rpc.stats().pool.in_use_bytes, accepted * slots * MOST_KEPT);
             if kept > most {
                 self.oracle.blame_endpoint(
                     index,

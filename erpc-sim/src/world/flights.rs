@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use erpc_core::protocol::MAX_RTO;
+use erpc_core::protocol::{MAX_RTO, MAX_SLOTS};
 use erpc_core::time::Instant;
 use erpc_core::wire::{Header, Kind};
 
@@ -18,8 +18,9 @@ const MOST_PULLED: u32 = 64;
 /// A client's session with a server: the client, the server, and the server's id of the session.
 type Session = (SimRoute, SimRoute, u64);
 
-/// Slots of a session. The remainder of a request number names its slot.
-const SLOTS: usize = 8;
+/// The largest number of slots. Two requests of a session that have the same remainder are of the
+/// same slot, whatever the session's number of slots.
+const SLOTS: usize = MAX_SLOTS;
 
 /// What a slot has sent for its current request.
 #[derive(Clone, Copy, Default)]
@@ -46,7 +47,6 @@ impl SlotSent {
 }
 
 /// The packets that a session has sent since it was idle.
-#[derive(Default)]
 struct Flight {
     /// Time of the last sent packet, by the client's clock.
     last: Option<Instant>,
@@ -55,6 +55,14 @@ struct Flight {
     /// pause: request number, packet number, and whether the packet belongs to the response. `None`
     /// after an answer.
     unanswered: Option<BTreeSet<(u32, u32, bool)>>,
+}
+
+impl Flight {
+    const NONE: Self = Self {
+        last: None,
+        slots: [SlotSent { request: 0, packets: 0, pulled: 0 }; SLOTS],
+        unanswered: None,
+    };
 }
 
 /// The sessions of all clients.
@@ -80,7 +88,7 @@ impl Flights {
         if packets > MOST_PULLED {
             return Some(format!("asks for {packets} packets with one request for response"));
         }
-        let flight = self.0.entry(session).or_default();
+        let flight = self.0.entry(session).or_insert(Flight::NONE);
         if flight.last.replace(now).is_some_and(|last| now.nanos_since(last) > PAUSE) {
             flight.unanswered = Some(BTreeSet::new());
         }

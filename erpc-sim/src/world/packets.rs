@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use erpc_core::protocol::MAX_SLOTS;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{Fate, PacketCopy};
 use erpc_core::wire::{ANNOUNCEMENT, CANCEL, HEADER_LEN, Header, Kind, checksum};
@@ -21,8 +22,9 @@ pub(super) enum Way {
     In,
 }
 
-/// Slots of a session.
-const SLOTS: u32 = 8;
+/// The largest number of slots. Two requests of a session that have the same remainder are of the
+/// same slot, whatever the session's number of slots.
+const SLOTS: u32 = MAX_SLOTS as u32;
 
 /// Facts that only the first packet of a long request carries: its call, or the method of its
 /// stream. The key is the sender, the session and the slot. The value is the request number, and

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use erpc_core::protocol::MAX_SLOTS;
 use erpc_core::time::Instant;
 use erpc_core::wire::control::Control;
 use erpc_core::wire::{ANNOUNCEMENT, Header, Kind, checksum};
@@ -9,8 +10,9 @@ use erpc_core::wire::{ANNOUNCEMENT, Header, Kind, checksum};
 use crate::SimRoute;
 use crate::hostile::craft::read_control;
 
-/// Slots of a session.
-const SLOTS: u32 = 8;
+/// The largest number of slots. Two requests of a session that have the same remainder are of the
+/// same slot, whatever the session's number of slots.
+const SLOTS: u32 = MAX_SLOTS as u32;
 
 /// The last one-packet request of each slot.
 #[derive(Default)]

@@ -187,11 +187,13 @@ impl Block {
     }
 
     /// Bytes of memory that a block with `capacity` payload bytes occupies.
+    #[inline]
     pub(super) const fn footprint(capacity: usize) -> usize {
         PREFIX + capacity
     }
 
     /// Payload bytes of the block.
+    #[inline]
     pub(super) fn capacity(&self) -> usize {
         // SAFETY: the header lives as long as the block.
         unsafe { self.header.as_ref() }.capacity
@@ -360,6 +362,7 @@ impl BlockRef {
     }
 
     /// Whether the block belongs to no pool.
+    #[inline]
     pub(super) fn is_homeless(&self) -> bool {
         self.header().home.is_none()
     }

@@ -53,8 +53,9 @@ impl<T: Transport> ChannelBuilder<T> {
         self
     }
 
-    /// Sessions to each server; at least 1, default 1. A session has up to 8 calls in flight, and
-    /// one thread of the server serves it.
+    /// Sessions to each server; at least 1, default 1. A session has up to 8 calls in flight, or as
+    /// many as it has [slots](crate::protocol::EndpointConfig::slots). One thread of the server
+    /// serves it.
     pub const fn sessions(mut self, per_server: usize) -> Self {
         self.settings.sessions = if per_server == 0 { 1 } else { per_server };
         self

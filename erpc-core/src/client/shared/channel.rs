@@ -371,7 +371,8 @@ impl<T: Transport> SharedChannelBuilder<T> {
     }
 
     /// Sessions to each server from each thread; at least 1, default 8. A session has up to 8 calls
-    /// in flight, and one thread of the server serves it.
+    /// in flight, or as many as it has [slots](crate::protocol::EndpointConfig::slots). One thread
+    /// of the server serves it.
     pub const fn sessions(mut self, per_server: usize) -> Self {
         self.settings.sessions = if per_server == 0 { 1 } else { per_server };
         self

@@ -19,6 +19,7 @@ use super::reservation::Charges;
 use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
 use crate::protocol::config::LINK_RATES;
+use crate::protocol::config::SlotCount;
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
@@ -340,6 +341,8 @@ impl<R: Route> Connecting<R> {
     ) -> Option<Terms> {
         let offered = self.offered?;
         let model = ChargeModel::from_u8(parameters.charge_model)?;
+        let own_slots = endpoint.config.slot_count();
+        let slots = SlotCount::new(parameters.slots)?;
         let overhead = overhead(parameters.integrity);
         let max_datagram = parameters.max_datagram;
         // The server has noted this value from the `Open` that reached it. Both sides must cut
@@ -347,6 +350,7 @@ impl<R: Route> Connecting<R> {
         let eager = parameters.eager;
         let fits = (MIN_DATAGRAM as u32..=offered.max_datagram).contains(&max_datagram)
             && (1..=endpoint.config.max_credits).contains(&parameters.credits)
+            && slots <= own_slots
             && (MIN_PAYLOAD as u32..=max_datagram - overhead as u32).contains(&eager)
             && eager <= offered.eager
             && parameters.max_message >= 1
@@ -356,6 +360,7 @@ impl<R: Route> Connecting<R> {
             steer,
             flags: Flags::new(parameters.integrity, false),
             credits: parameters.credits,
+            slots: if mutant!(ClientKeepsItsSlots) { own_slots } else { slots },
             window: parameters.window,
             eager,
             max_datagram,

@@ -1,8 +1,10 @@
 //! A session's credits, and the calls that wait for one.
 
 use crate::mutants::mutant;
-use crate::protocol::WINDOW;
 use crate::protocol::index::{SlotIndex, SlotSet};
+
+/// Maximum number of short calls that go before a long call whose turn it is.
+const MOST_OVERTAKING: u8 = 8;
 
 /// The number of packets that a session may have in flight (thesis section 6.3.3.1), and which call
 /// gets the next credit.
@@ -20,6 +22,8 @@ pub(super) struct Credits {
     ran_out: bool,
     /// Slots whose call waits for a credit.
     starved: SlotSet,
+    /// Slots whose call was short when it last began to wait.
+    short: SlotSet,
     /// The slot at which the search for the next starved call begins.
     next: SlotIndex,
     /// Number of short calls that have gone before the call at `next`.
@@ -33,6 +37,7 @@ impl Credits {
             limit,
             ran_out: false,
             starved: SlotSet::EMPTY,
+            short: SlotSet::EMPTY,
             next: SlotIndex::FIRST,
             overtaken: 0,
         }
@@ -84,12 +89,17 @@ impl Credits {
         !self.starved.is_empty()
     }
 
-    /// The call in a slot waits for a credit.
-    pub(super) fn wait(&mut self, slot: SlotIndex) {
+    /// The call in a slot waits for a credit. A short call (`is_short`) needs only few packets.
+    pub(super) fn wait(&mut self, slot: SlotIndex, is_short: bool) {
         if self.starved.is_empty() {
             self.next = slot;
         }
         self.starved.insert(slot);
+        if is_short {
+            self.short.insert(slot);
+        } else {
+            self.short.remove(slot);
+        }
     }
 
     /// The call in a slot does not wait for a credit any more.
@@ -100,19 +110,17 @@ impl Credits {
 
     /// Takes a call off the list of starved calls: the one that gets the next credits. `None` if
     /// there is no credit or no call waits. The calls are served round robin, and each gets the
-    /// credits for a whole burst. Short calls (`is_short`) need only few packets. So up to eight of
-    /// them go before the call whose turn it is, and need not wait for the bursts of all other
+    /// credits for a whole burst. Short calls need only few packets. So up to [`MOST_OVERTAKING`]
+    /// of them go before the call whose turn it is, and need not wait for the bursts of all other
     /// calls.
-    pub(super) fn next(&mut self, is_short: impl Fn(SlotIndex) -> bool) -> Option<SlotIndex> {
+    pub(super) fn next(&mut self) -> Option<SlotIndex> {
         if self.starved.is_empty() || self.available() == 0 {
             return None;
         }
         let head = self.starved.first_from(self.next);
-        let overtakes = |slot: &SlotIndex| self.starved.contains(*slot) && is_short(*slot);
-        let next = match usize::from(self.overtaken) < WINDOW {
-            true => head.circle().find(overtakes).unwrap_or(head),
-            false => head,
-        };
+        let short = self.starved.intersection(self.short);
+        let overtakes = self.overtaken < MOST_OVERTAKING && !short.is_empty();
+        let next = if overtakes { short.first_from(head) } else { head };
         self.starved.remove(next);
         if next == head {
             self.next = head.next();
@@ -143,22 +151,37 @@ impl Credits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::config::SlotCount;
 
     #[test]
     fn a_long_call_is_overtaken_by_eight_short_ones_at_most() {
         let mut credits = Credits::new(4);
         let (long, short) = (SlotIndex::FIRST, SlotIndex::FIRST.next());
-        credits.wait(long);
+        credits.wait(long, false);
         let mut overtaken = 0;
         // A short call begins whenever the one before has got its credits.
         let served = loop {
-            credits.wait(short);
-            let next = credits.next(|slot| slot == short).expect("credits are available");
+            credits.wait(short, true);
+            let next = credits.next().expect("credits are available");
             if next == long || overtaken > 100 {
                 break next;
             }
             overtaken += 1;
         };
-        assert_eq!((served, overtaken), (long, WINDOW));
+        assert_eq!((served, overtaken), (long, MOST_OVERTAKING));
+    }
+
+    #[test]
+    fn a_short_call_overtakes_the_long_calls_of_63_other_slots() {
+        let all: Vec<_> = SlotCount::new(64).expect("a power of two").all().iter().collect();
+        for short in 1..all.len() {
+            let mut credits = Credits::new(4);
+            for (at, slot) in all.iter().enumerate() {
+                credits.wait(*slot, at == short);
+            }
+            let order: Vec<_> = std::iter::from_fn(|| credits.next()).collect();
+            assert_eq!(order[..2], [all[short], all[0]]);
+            assert_eq!(order.len(), all.len(), "each call gets credits");
+        }
     }
 }

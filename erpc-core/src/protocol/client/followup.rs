@@ -2,6 +2,7 @@
 
 use super::reservation::Charges;
 use crate::protocol::Cause;
+use crate::protocol::config::SlotCount;
 use crate::time::Instant;
 use crate::transport::{Link, NetworkError};
 use crate::wire::{ConnectionId, Flags};
@@ -43,6 +44,7 @@ pub(super) struct Terms {
     pub(super) steer: u8,
     pub(super) flags: Flags,
     pub(super) credits: u16,
+    pub(super) slots: SlotCount,
     pub(super) window: u32,
     pub(super) eager: u32,
     /// Bytes of the largest datagram that both ends can take.

@@ -50,8 +50,8 @@ impl KeptResponses {
         let repeat = if now >= self.told_at + interval { told } else { SlotSet::EMPTY };
         let due = fresh.union(repeat);
         if !due.is_empty() {
-            self.owed = self.owed.intersection(fresh.complement());
-            self.told = self.told.intersection(repeat.complement()).union(fresh);
+            self.owed = self.owed.without(fresh);
+            self.told = self.told.without(repeat).union(fresh);
             self.told_at = now;
         }
         due

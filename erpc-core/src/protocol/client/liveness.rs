@@ -87,6 +87,7 @@ impl Liveness {
 
     /// Whether nothing was heard for so long that a server with this session would have sent a
     /// ping. Then the server may have dropped the session.
+    #[inline]
     pub(super) fn is_silent(&self, now: Instant, config: &EndpointConfig) -> bool {
         now >= self.last_heard + config.server_ping_interval()
     }

@@ -4,8 +4,7 @@ use super::call::Call;
 use super::reservation::{Flow, Reserved};
 use super::retry::RetryTimer;
 use crate::mutants::mutant;
-use crate::protocol::WINDOW;
-use crate::protocol::index::SlotIndex;
+use crate::protocol::config::SlotCount;
 use crate::time::Instant;
 use crate::wire::RequestNumber;
 
@@ -28,22 +27,15 @@ pub(super) enum SlotState {
 }
 
 impl Slot {
-    pub(super) fn new(at: SlotIndex) -> Self {
-        let none = at.number_before_first();
+    /// A free slot. `none` is the number before that of its first request.
+    pub(super) fn new(none: RequestNumber) -> Self {
         Self { number: none, undecided: none, state: SlotState::Free }
-    }
-
-    /// Claims the number of the slot's next request.
-    #[inline(always)]
-    pub(super) fn advance(&mut self) -> RequestNumber {
-        self.number = self.number.plus(WINDOW as u32);
-        self.number
     }
 
     /// Reuses the number of a request of which no packet was sent. Otherwise the server would wait
     /// for that request.
-    pub(super) fn step_back(&mut self) {
-        self.number = self.number.plus((WINDOW as u32).wrapping_neg());
+    pub(super) fn step_back(&mut self, count: SlotCount) {
+        self.number = self.number.plus(count.step().wrapping_neg());
     }
 
     #[inline(always)]

@@ -14,7 +14,7 @@ use super::session::OpenSession;
 use crate::mutants::mutant;
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::ids::KeyedHasher;
-use crate::protocol::index::{SessionIndex, SlotIndex, Table};
+use crate::protocol::index::{SessionIndex, Table};
 use crate::protocol::stats::{DropReason, Retransmissions};
 use crate::protocol::turn::{Stage, Turn};
 use crate::protocol::wheel::MAX_EXPIRED;
@@ -94,6 +94,7 @@ impl<R: Route> ClientTable<R> {
             None => SessionStats {
                 rtt: None,
                 rate: None,
+                slots: endpoint.config.slots,
                 in_flight: 0,
                 quarantined: 0,
                 queued: session.common().queue.len(),
@@ -712,11 +713,10 @@ impl<R: Route> ClientTable<R> {
         for _ in 0..self.lines.places(line) {
             let Some(waiter) = self.lines.pop(line) else { return };
             let session = self.sessions.get_mut(waiter.index).and_then(ClientSession::open_mut);
-            let Some(session) = session.filter(|session| session.waits(waiter, line.lack())) else {
-                continue;
-            };
-            session.resume(turn, &mut self.lines, SlotIndex::of(waiter.number), line.lack());
-            if session.waits(waiter, line.lack()) {
+            let Some(session) = session else { continue };
+            let Some(at) = session.waits_in(waiter, line.lack()) else { continue };
+            session.resume(turn, &mut self.lines, at, line.lack());
+            if session.waits_in(waiter, line.lack()).is_some() {
                 // Whether or not the call sent something, the line's capacity is used up. The call
                 // keeps the first place.
                 self.lines.back_to_front(line);

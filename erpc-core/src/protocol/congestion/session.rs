@@ -79,7 +79,7 @@ impl Congestion {
     }
 
     /// Whether the sample would change nothing, so that [`Controller::on_rtt`] need not be called.
-    #[inline]
+    #[inline(always)]
     pub(in crate::protocol) fn is_calm(&self, sample: &Sample) -> bool {
         let network = sample.nanos.saturating_sub(sample.waited);
         match self {

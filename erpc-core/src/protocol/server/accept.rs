@@ -7,6 +7,7 @@ use super::listen::Acceptor;
 use super::open_rate::OpenRate;
 use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
+use crate::protocol::config::SlotCount;
 use crate::protocol::ids::KeyedHasher;
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
@@ -166,20 +167,23 @@ impl<R: Route> Open<R> {
         let trailer =
             asked.integrity && !mutant!(IntegrityIgnored) || turn.endpoint.wants_trailer();
         let credits = asked.credits.min(turn.endpoint.config.max_credits);
+        let own_slots = turn.endpoint.config.slot_count();
+        let slots = SlotCount::new(asked.slots)?.min(own_slots);
         let client_takes = (asked.eager, asked.max_message);
         let max_request = turn.endpoint.config.max_message;
-        Some(Agreement::new((credits, trailer), datagram, client_takes, max_request))
+        Some(Agreement::new((credits, slots, trailer), datagram, client_takes, max_request))
     }
 
     /// Whether the parameters are within the protocol's bounds.
     fn is_valid(&self) -> bool {
-        let Parameters { max_datagram, eager, credits, max_message, charge_model, .. } =
+        let Parameters { max_datagram, eager, credits, max_message, charge_model, slots, .. } =
             self.parameters;
         max_datagram as usize >= MIN_DATAGRAM
             && eager as usize >= MIN_PAYLOAD
             && credits >= 1
             && max_message >= 1
             && ChargeModel::from_u8(charge_model).is_some()
+            && SlotCount::new(slots).is_some()
     }
 
     /// Refuses the `Open` and sends the client the reason.

@@ -1,6 +1,7 @@
 //! The values that both sides of a session agreed on, and how they cut messages into packets.
 
 use crate::mutants::mutant;
+use crate::protocol::config::SlotCount;
 use crate::transport::MIN_DATAGRAM;
 use crate::wire::PacketLayout;
 use crate::wire::checksum::overhead;
@@ -10,6 +11,8 @@ use crate::wire::checksum::overhead;
 pub(super) struct Agreement {
     /// The number of packets that the client may have in flight.
     pub(super) credits: u16,
+    /// The number of slots of the session.
+    pub(super) slots: SlotCount,
     /// How messages are cut into small packets (index 0) and into large packets (index 1).
     cuts: [Cut; 2],
     /// Largest payload of the first response packet, in bytes. The payload of a small packet, or of
@@ -50,7 +53,7 @@ impl Agreement {
     /// response unasked, and responses of at most `max_response` bytes. The server takes requests
     /// of at most `max_request` bytes.
     pub(super) fn new(
-        (credits, trailer): (u16, bool),
+        (credits, slots, trailer): (u16, SlotCount, bool),
         max_datagram: u32,
         (eager, max_response): (u32, u32),
         max_request: u32,
@@ -58,7 +61,7 @@ impl Agreement {
         let cut = |datagram| Cut::new(datagram, eager, trailer, max_request);
         let cuts = [cut(max_datagram.min(MIN_DATAGRAM as u32)), cut(max_datagram)];
         let eager = cuts[1].first;
-        Self { credits, cuts, eager, max_datagram, max_response, trailer, max_request }
+        Self { credits, slots, cuts, eager, max_datagram, max_response, trailer, max_request }
     }
 
     /// Changes the size of large packets to datagrams of `datagram` bytes.

@@ -6,7 +6,6 @@ use super::memory::SessionMemory;
 use super::receiving::{Received, Receiving};
 use crate::buf::{MsgBuf, Pool};
 use crate::mutants::mutant;
-use crate::protocol::WINDOW;
 use crate::time::Instant;
 use crate::wire::{Header, RequestNumber};
 
@@ -92,8 +91,8 @@ pub(super) struct ServerSlot {
 }
 
 impl ServerSlot {
-    /// A slot without a request. The number of its first request will be `before_first` plus
-    /// [`WINDOW`].
+    /// A slot without a request. The number of its first request will be `before_first` plus the
+    /// session's number of slots.
     pub(super) fn new(before_first: RequestNumber) -> Self {
         Self { number: before_first, is_large: false, state: SlotState::Idle { kept: None } }
     }
@@ -127,12 +126,13 @@ impl ServerSlot {
         }
     }
 
+    /// `step` is the session's number of slots.
     #[inline]
-    pub(super) fn position(&self, number: RequestNumber) -> Position {
+    pub(super) fn position(&self, number: RequestNumber, step: u32) -> Position {
         match number.ahead_of(self.number) {
             0 => Position::Current,
             ahead if ahead < 0 => Position::Earlier,
-            ahead if ahead == WINDOW as i32 => Position::Next,
+            ahead if ahead == step as i32 => Position::Next,
             _ => Position::Leap,
         }
     }
@@ -303,11 +303,11 @@ impl ServerSlot {
     }
 
     /// Whether [`Self::plain_execute`] applies: the request is the slot's next, and the slot holds
-    /// a small response that was sent once.
+    /// a small response that was sent once. `step` is the session's number of slots.
     #[inline(always)]
-    pub(super) fn is_plain_next(&self, number: RequestNumber) -> bool {
+    pub(super) fn is_plain_next(&self, number: RequestNumber, step: u32) -> bool {
         let SlotState::Responding(response) = &self.state else { return false };
-        number == self.number.plus(WINDOW as u32)
+        number == self.number.plus(step)
             && response.is_single()
             && response.message().capacity() <= KEPT_CAPACITY
     }
@@ -329,7 +329,7 @@ impl ServerSlot {
         since: Instant,
         memory: &mut SessionMemory,
     ) -> Option<MsgBuf> {
-        debug_assert!(self.is_plain_next(number));
+        debug_assert!(matches!(self.state, SlotState::Responding(_)), "see `is_plain_next`");
         (self.number, self.is_large) = (number, is_large);
         match std::mem::replace(&mut self.state, SlotState::Executing { since }) {
             SlotState::Responding(response) => {
@@ -413,6 +413,7 @@ mod tests {
     use crate::protocol::server::kept_response::Response;
     use crate::wire::PacketLayout;
 
+    const STEP: u32 = 8;
     const SECOND: Instant = Instant::from_nanos(1_000_000_000);
 
     fn response(pool: &mut Pool, len: usize) -> KeptResponse {
@@ -426,8 +427,8 @@ mod tests {
     fn responded(len: usize) -> (ServerSlot, SessionMemory, Pool) {
         let (mut memory, mut pool) = (SessionMemory::default(), Pool::new(1 << 20));
         let first = RequestNumber::from_u32(0);
-        let mut slot = ServerSlot::new(RequestNumber::from_u32(0u32.wrapping_sub(WINDOW as u32)));
-        assert_eq!(slot.position(first), Position::Next);
+        let mut slot = ServerSlot::new(RequestNumber::from_u32(0u32.wrapping_sub(STEP)));
+        assert_eq!(slot.position(first, STEP), Position::Next);
         slot.claim(first, true, &mut memory, &mut pool);
         assert!(slot.execute(SECOND, &mut memory).is_none(), "no response before the first");
         assert_eq!(memory.slots(), 0);
@@ -440,8 +441,8 @@ mod tests {
     #[test]
     fn positions_are_relative_to_the_current_request() {
         let (slot, ..) = responded(10);
-        let position = |number: i32| slot.position(RequestNumber::from_u32(number as u32));
-        let window = WINDOW as i32;
+        let position = |number: i32| slot.position(RequestNumber::from_u32(number as u32), STEP);
+        let window = STEP as i32;
         assert_eq!(position(0), Position::Current);
         assert_eq!(position(window), Position::Next);
         assert_eq!(position(2 * window), Position::Leap);
@@ -452,8 +453,8 @@ mod tests {
     fn the_slot_keeps_a_small_buffer_for_the_next_request_but_no_large_one() {
         for (len, is_small) in [(10, true), (KEPT_CAPACITY * 4, false)] {
             let (mut slot, mut memory, mut pool) = responded(len);
-            let next = RequestNumber::from_u32(WINDOW as u32);
-            assert_eq!(slot.is_plain_next(next), is_small);
+            let next = RequestNumber::from_u32(STEP);
+            assert_eq!(slot.is_plain_next(next, STEP), is_small);
             slot.claim(next, true, &mut memory, &mut pool);
             assert_eq!(memory.slots(), slot.footprint());
             assert_eq!(slot.execute(SECOND, &mut memory).is_some(), is_small);
@@ -464,8 +465,8 @@ mod tests {
     #[test]
     fn the_plain_functions_do_the_same_as_the_general_ones() {
         let (mut slot, mut memory, mut pool) = responded(10);
-        let next = RequestNumber::from_u32(WINDOW as u32);
-        assert!(slot.is_plain_next(next));
+        let next = RequestNumber::from_u32(STEP);
+        assert!(slot.is_plain_next(next, STEP));
         assert!(slot.plain_execute(next, false, SECOND, &mut memory).is_some());
         assert_eq!((slot.number(), slot.plain_executing_since()), (next, Some(SECOND)));
         assert_eq!((memory.slots(), slot.footprint()), (0, 0));
@@ -476,7 +477,7 @@ mod tests {
     #[test]
     fn the_handler_is_notified_of_the_first_cancel_only() {
         let (mut slot, mut memory, mut pool) = responded(10);
-        slot.claim(RequestNumber::from_u32(WINDOW as u32), true, &mut memory, &mut pool);
+        slot.claim(RequestNumber::from_u32(STEP), true, &mut memory, &mut pool);
         slot.execute(SECOND, &mut memory);
         assert!(slot.needs_cancel() && slot.plain_executing_since().is_some());
         assert!(slot.accept(SECOND, 0) && slot.cancel());

@@ -2,6 +2,7 @@
 //! calls, so the server announces them and the client pulls them.
 
 use super::pair::{CLIENT, Pair, SERVER, Side, deferring, header, kinds, ms, pattern, shape};
+use crate::protocol::config::LOCAL_CREDITS;
 use crate::protocol::{CallError, DropReason, SessionId};
 use crate::status::Code;
 use crate::transport::ChargeModel;
@@ -44,7 +45,7 @@ fn the_response_to_an_accepted_request_is_announced_and_pulled_from_its_first_pa
         assert_eq!(asked.map(|asked| (asked.packet.get(), asked.size)), Some((0, packets)));
         pair.settle();
         assert_eq!(pair.outcome().result, Ok(message));
-        assert_eq!(pair.client.session_stats(session).expect("open").credits, 32);
+        assert_eq!(pair.client.session_stats(session).expect("open").credits, LOCAL_CREDITS);
     }
 }
 
@@ -177,7 +178,7 @@ fn an_announcement_allocates_nothing() {
     let announced = pair.announcement(0, 8 << 20).bytes();
     pair.at_client(SERVER, &announced);
     assert_eq!(pair.client.pool_stats().in_use, before);
-    assert_eq!(pulls(&mut pair), [(0, 32)]);
+    assert_eq!(pulls(&mut pair), [(0, 64), (64, 64)]);
 }
 
 #[test]

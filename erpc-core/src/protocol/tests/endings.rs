@@ -2,6 +2,7 @@
 
 use super::craft::emit;
 use super::pair::{CLIENT, SERVER, connected, control, deferring, ms, pattern};
+use crate::protocol::config::LOCAL_CREDITS;
 use crate::protocol::{CallError, Cause, DropReason, RejectReason};
 use crate::wire::ConnectionId;
 use crate::wire::control::Control;
@@ -101,7 +102,7 @@ fn a_server_that_shuts_down_closes_its_sessions() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"executing");
     pair.settle();
-    let message = pair.message(40);
+    let message = pair.message(usize::from(LOCAL_CREDITS) + 8);
     pair.call(session, 2, &message);
     pair.shutdown_server();
     let said = pair.take_to_client();

@@ -13,6 +13,7 @@
 //! | `integrity` | sessions with checksums drop every damaged packet |
 //! | `strangers` | packets of third parties have no effect |
 //! | `flow`, `turns` | credits, windows, room; waiting calls are served in turn |
+//! | `slots` | sessions with 1, 8 and 64 slots |
 //! | `pacing` | when packets are sent, and what slows them down |
 //! | `path_sizes` | paths that drop large packets, or rewrite addresses |
 //! | `memory` | memory limits of messages |
@@ -56,6 +57,7 @@ mod replies;
 mod requests;
 mod responses;
 mod retransmission;
+mod slots;
 mod strangers;
 mod transcript;
 mod turns;

@@ -188,6 +188,9 @@ fn invalid_parameters_are_refused() {
         Parameters { credits: 0, ..PARAMETERS },
         Parameters { max_message: 0, ..PARAMETERS },
         Parameters { charge_model: 2, ..PARAMETERS },
+        Parameters { slots: 0, ..PARAMETERS },
+        Parameters { slots: 12, ..PARAMETERS },
+        Parameters { slots: 128, ..PARAMETERS },
     ];
     for parameters in lies {
         let mut pair = Pair::new(1_472, EndpointConfig::new());
@@ -217,12 +220,14 @@ fn extreme_parameters_are_limited_to_the_servers_own() {
         credits: u16::MAX,
         charge_model: 1,
         integrity: false,
+        slots: 64,
     };
     let reply = pair.ask_server(STRANGER, endpoint, Control::Open { client, cookie, parameters });
     let Some(Control::Opened { parameters: terms, .. }) = control(&reply[0]) else {
         panic!("not opened")
     };
     assert_eq!((terms.max_datagram, terms.eager, terms.credits), (1_472, 1_448, 16_384));
+    assert_eq!(terms.slots, 8);
 }
 
 #[test]
@@ -239,6 +244,9 @@ fn a_server_that_grants_more_than_was_requested_is_rejected() {
         Parameters { eager: 1_023, ..honest },
         Parameters { eager: 1_449, ..honest },
         Parameters { charge_model: 9, ..honest },
+        Parameters { slots: 16, ..honest },
+        Parameters { slots: 7, ..honest },
+        Parameters { slots: 0, ..honest },
     ];
     for parameters in lies {
         let mut pair = Pair::new(1_472, EndpointConfig::new());

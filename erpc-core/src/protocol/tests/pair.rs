@@ -209,6 +209,7 @@ impl Pair {
                 credits: 0,
                 charge_model: 0,
                 integrity: false,
+                slots: 0,
             },
             client_side,
             server_side,

@@ -1,6 +1,7 @@
 //! How a client handles responses and failures.
 
 use super::pair::{Outcome, Pair, SERVER, STRANGER, Side, connected, header, ms, pattern, shape};
+use crate::protocol::config::LOCAL_CREDITS;
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId};
 use crate::status::{Code, Status};
 use crate::wire::{ConnectionId, Kind, encode_status};
@@ -44,7 +45,7 @@ fn a_response_completes_its_call_and_frees_everything() {
     let expected = Outcome { token: 1, result: Ok(b"answer".to_vec()), extended: false };
     assert_eq!(pair.outcome(), expected);
     let stats = pair.client.session_stats(session).expect("open");
-    assert_eq!((stats.in_flight, stats.queued, stats.credits), (0, 0, 32));
+    assert_eq!((stats.in_flight, stats.queued, stats.credits), (0, 0, LOCAL_CREDITS));
     assert_eq!(pair.client.pool_stats().in_use, 0);
 }
 
@@ -91,7 +92,7 @@ fn a_response_acknowledges_every_packet_of_the_request() {
     let (mut pair, session) = called_with(EndpointConfig::new(), 20);
     let response = pair.response(0, 0, b"answer").bytes();
     pair.at_client(SERVER, &response);
-    assert_eq!(pair.client.session_stats(session).expect("open").credits, 32);
+    assert_eq!(pair.client.session_stats(session).expect("open").credits, LOCAL_CREDITS);
 }
 
 #[test]
@@ -194,7 +195,7 @@ fn a_duplicate_response_packet_is_dropped() {
     }
     assert_eq!(
         pair.client.session_stats(session).expect("open").credits,
-        30,
+        LOCAL_CREDITS - 2,
         "two packets are still in flight"
     );
 }
@@ -301,7 +302,7 @@ fn a_call_without_memory_for_its_response_ends_as_executed() {
     }
     assert_eq!(pair.error(), CallError::ResponseLost(Cause::NoMemory));
     assert_eq!(pair.client.stats().given_up, 1);
-    assert_eq!(pair.client.session_stats(session).expect("open").credits, 32);
+    assert_eq!(pair.client.session_stats(session).expect("open").credits, LOCAL_CREDITS);
     assert_eq!(pair.client.pool_stats().in_use, 0);
 }
 

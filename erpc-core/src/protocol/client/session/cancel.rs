@@ -36,7 +36,9 @@ impl<R: Route> OpenSession<R> {
         token: u64,
         cause: Cause,
     ) -> bool {
-        let found = SlotIndex::all()
+        let found = self
+            .occupied()
+            .iter()
             .find(|at| self.slots[*at].call().is_some_and(|call| call.token() == token));
         if let Some(at) = found {
             self.end_early(turn, lines, at, cause);
@@ -50,7 +52,7 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
     ) {
-        for at in self.free.complement().iter() {
+        for at in self.occupied().iter() {
             if self.slots[at].call().is_some_and(|call| call.deadline() <= turn.now) {
                 self.end_early(turn, lines, at, Cause::DeadlineExceeded);
             }
@@ -72,7 +74,7 @@ impl<R: Route> OpenSession<R> {
         let notice = Notice::Session(self.common.id, SessionEvent::Draining);
         turn.endpoint.notices.push_back(notice);
         self.common.queue.fail_beginning(Cause::PeerDraining, turn.endpoint);
-        for at in SlotIndex::all() {
+        for at in self.occupied().iter() {
             let unsent = |call: &Call| !call.was_sent() && !call.continues();
             if self.slots[at].call().is_some_and(unsent) {
                 self.end_early(turn, lines, at, Cause::PeerDraining);
@@ -113,7 +115,8 @@ impl<R: Route> OpenSession<R> {
             return;
         }
         if !call.was_sent() && !mutant!(UnsentNumberLost) {
-            self.slots[at].step_back();
+            let count = self.slots.count();
+            self.slots[at].step_back(count);
         }
         call.release_outstanding(&self.cut.charges, &mut lines.flow(&mut self.credits, self.peer));
         if call.response().is_some() || self.kept.is_owed(at) {
@@ -141,7 +144,7 @@ impl<R: Route> OpenSession<R> {
         header: &Header,
         body: &[u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let at = SlotIndex::of(header.request);
+        let at = self.slots.of(header.request);
         let layout = self.cut_of(header.flags.large()).response(header.size);
         let slot = &mut self.slots[at];
         let SlotState::Quarantine(quarantine) = &mut slot.state else {

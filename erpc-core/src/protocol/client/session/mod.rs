@@ -167,8 +167,8 @@ impl<R: Route> OpenSession<R> {
         let packets = packets_per_second(path.line_rate, &cut);
         let most_credits =
             if mutant!(GrantedCreditsIgnored) { config.max_credits } else { terms.credits };
-        let credit_limit =
-            CreditLimit::new(config.credits, most_credits, packets, terms.round_trip);
+        let credits = config.initial_credits(terms.slots, terms.link);
+        let credit_limit = CreditLimit::new(credits, most_credits, packets, terms.round_trip);
         let rtt = RttEstimator::new(turn.endpoint.min_rto(), terms.round_trip);
         let flags = terms.flags.with_large(is_large);
         let mut session = Self {
@@ -181,7 +181,7 @@ impl<R: Route> OpenSession<R> {
             eager: terms.eager,
             max_request: terms.max_request,
             peer: lines.join_peer(common.route, terms.steer, terms.window),
-            free: SlotSet::ALL,
+            free: terms.slots.all(),
             credits: Credits::new(credit_limit.get()),
             credit_limit,
             line_rate: path.line_rate,
@@ -191,7 +191,7 @@ impl<R: Route> OpenSession<R> {
             overdue: false,
             liveness: Liveness::new(turn.now, common.id.generation),
             kept: KeptResponses::new(turn.now),
-            slots: Slots::from_fn(Slot::new),
+            slots: Slots::new(terms.slots, |at| Slot::new(terms.slots.number_before_first(at))),
             retransmissions: Retransmissions::default(),
             inquiry: None,
             other_cut: Box::new(other_cut),
@@ -244,14 +244,21 @@ impl<R: Route> OpenSession<R> {
     /// Whether no call is in a slot or in the queue. Quarantined slots do not count: the end of the
     /// session also ends their requests.
     pub(super) fn is_drained(&self) -> bool {
-        self.common.queue.is_empty() && self.slots.iter().all(|(_, slot)| slot.call().is_none())
+        let is_over = |at: SlotIndex| self.slots[at].call().is_none();
+        self.common.queue.is_empty() && self.occupied().iter().all(is_over)
     }
 
-    /// Whether no other call is affected when a call ends.
+    /// The slots with a call or quarantine.
+    #[inline(always)]
+    fn occupied(&self) -> SlotSet {
+        self.slots.count().all().without(self.free)
+    }
+
+    /// Whether no call in a slot waits for a credit, and new calls start immediately.
     #[inline(always)]
     fn is_quiet(&self) -> bool {
-        // Not short-circuit: one jump instead of three.
-        !self.credits.is_short() & self.common.queue.is_empty() & self.common.intake.is_free()
+        // Not short-circuit: one jump instead of two.
+        !self.credits.is_short() & self.common.intake.is_free()
     }
 
     /// The call in a slot, as [`Lines`] refers to it.
@@ -262,7 +269,7 @@ impl<R: Route> OpenSession<R> {
 
     /// The slot of a waiter, if it still holds that call.
     pub(super) fn slot_of(&self, waiter: Waiter) -> Option<SlotIndex> {
-        let at = SlotIndex::of(waiter.number);
+        let at = self.slots.of(waiter.number);
         let slot = &self.slots[at];
         let same = self.common.id.generation == waiter.generation
             && slot.number == waiter.number
@@ -270,10 +277,11 @@ impl<R: Route> OpenSession<R> {
         same.then_some(at)
     }
 
-    /// Whether the call that `waiter` names has not ended and still waits for `lack`.
-    pub(super) fn waits(&self, waiter: Waiter, lack: Blocked) -> bool {
-        let call = self.slot_of(waiter).and_then(|at| self.slots[at].call());
-        call.is_some_and(|call| call.waiting() == Some(lack))
+    /// The slot of the call that `waiter` names, if the call has not ended and still waits for
+    /// `lack`.
+    pub(super) fn waits_in(&self, waiter: Waiter, lack: Blocked) -> Option<SlotIndex> {
+        let at = self.slot_of(waiter)?;
+        (self.slots[at].call()?.waiting() == Some(lack)).then_some(at)
     }
 
     /// A packet was answered after `trip` ns. The server says that it processed the packet for
@@ -507,7 +515,7 @@ impl<R: Route> OpenSession<R> {
         if self.slots.iter().any(|(_, slot)| is_queued(slot)) && !mutant!(FlushForgottenAtEnd) {
             turn.tx.flush();
         }
-        for at in SlotIndex::all() {
+        for at in self.slots.count().all().iter() {
             self.stop_waiting(lines, at);
             let mut flow = lines.flow(&mut self.credits, self.peer);
             match std::mem::replace(&mut self.slots[at].state, SlotState::Free) {
@@ -538,6 +546,7 @@ impl<R: Route> OpenSession<R> {
         SessionStats {
             rtt: self.rtt.smoothed(),
             rate: self.pacer.rate(),
+            slots: self.slots.count().to_u8(),
             in_flight: count(|slot| slot.call().is_some()),
             quarantined: count(Slot::is_quarantined),
             queued: self.common.queue.len(),
@@ -595,7 +604,7 @@ impl<R: Route> OpenSession<R> {
             let due = self.slot_due(endpoint, lines, slot, Instant::ZERO, true);
             assert!(!is_open || armed(due), "a timer is armed for what may be lost");
             let Some(call) = slot.call() else { continue };
-            assert_eq!(SlotIndex::of(slot.number), at, "a request is in its slot");
+            assert_eq!(self.slots.of(slot.number), at, "a request is in its slot");
             assert!(armed_for_all(call.deadline()), "a timer is armed for the deadline");
             let is_simple = call.simple_sent_at().is_some();
             assert!(!is_open || is_simple || armed_for_all(due), "a timer is armed for all calls");

@@ -136,8 +136,8 @@ impl<R: Route> OpenSession<R> {
                 if is_overdue {
                     self.cut_calls_again(turn, lines);
                 }
-                let uses_large =
-                    self.slots.iter().any(|(_, slot)| slot.call().is_some_and(Call::is_large));
+                let is_large = |at: SlotIndex| self.slots[at].call().is_some_and(Call::is_large);
+                let uses_large = self.occupied().iter().any(is_large);
                 if !uses_large {
                     let epoch = self.path_size.epoch();
                     self.send_control(turn, Control::Resize { max_datagram }, epoch);
@@ -181,7 +181,7 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
     ) {
-        for at in SlotIndex::all() {
+        for at in self.occupied().iter() {
             let is_large = self.slots[at].call().is_some_and(Call::is_large);
             if !is_large {
                 continue;

@@ -1,6 +1,9 @@
 //! Fast path of the common case: one packet out, one packet back, and capacity for both. No call of
-//! the session waits. A call that is sent also needs that no call of another session waits for the
-//! same capacity; a response does not need that.
+//! the session waits for a credit. A call that is sent also needs that no call of another session
+//! waits for the same capacity; a response does not need that.
+//!
+//! Calls may wait in the session's queue because all slots are occupied. Then a new call joins the
+//! queue, and each response starts the first call of the queue.
 //!
 //! Each function either does what the general path in `send` and `response` does, or changes
 //! nothing and leaves the packet to the general path. The fast path saves the checks for everything
@@ -11,12 +14,14 @@ use super::OpenSession;
 use crate::buf::prefetch;
 use crate::mutants::mutant;
 use crate::protocol::client::call::{Call, Finished, FinishedPlain};
+use crate::protocol::client::common::Common;
 use crate::protocol::client::lines::Lines;
 use crate::protocol::client::method_times::Told;
 use crate::protocol::client::slot::SlotState;
-use crate::protocol::index::SlotIndex;
+use crate::protocol::endpoint::EndpointState;
 use crate::protocol::turn::Turn;
 use crate::protocol::{NewCall, SessionId};
+use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::{HeaderWords, ReplyInfo, RequestNumber};
 
@@ -28,12 +33,57 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
         id: SessionId,
+        new: NewCall,
+    ) -> Result<(), NewCall> {
+        let ready = self.common.id.generation == id.generation
+            && !self.free.is_empty()
+            && self.common.queue.is_empty();
+        if !ready {
+            return self.plain_queue(turn.endpoint, turn.now, id, new);
+        }
+        self.plain_start(turn, lines, new)?;
+        turn.endpoint.stats.calls += 1;
+        Ok(())
+    }
+
+    /// Queues a call because all slots are occupied, if this is the common case; otherwise hands
+    /// the call back.
+    #[inline(never)]
+    fn plain_queue(
+        &mut self,
+        endpoint: &mut EndpointState,
+        now: Instant,
+        id: SessionId,
+        new: NewCall,
+    ) -> Result<(), NewCall> {
+        let Common { id: own, timer, queue, intake, .. } = &mut self.common;
+        let ready = own.generation == id.generation
+            && self.free.is_empty()
+            && intake.is_free()
+            && !new.extended
+            && new.request.len() <= self.heads.max_request as usize
+            && queue.len() < endpoint.config.queue_limit
+            // The loop was not away: see `check_after_absence`.
+            && timer.at() >= now;
+        if !ready {
+            return Err(new);
+        }
+        endpoint.stats.calls += 1;
+        queue.push(new);
+        Ok(())
+    }
+
+    /// Puts a call into a free slot and sends it, if this is the common case; otherwise hands the
+    /// call back.
+    #[inline(always)]
+    fn plain_start<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
         mut new: NewCall,
     ) -> Result<(), NewCall> {
         let size = new.request.len();
-        let ready = self.common.id.generation == id.generation
-            && !self.free.is_empty()
-            && !new.extended
+        let ready = !new.extended
             && self.is_quiet()
             && !self.pacer.is_limited()
             && size <= self.heads.max_request as usize;
@@ -54,16 +104,28 @@ impl<R: Route> OpenSession<R> {
         let at = self.free.first();
         self.free.remove(at);
         self.kept.superseded(at);
+        let step = self.slots.step();
         let slot = &mut self.slots[at];
-        let (number, size) = (slot.advance(), size as u32);
+        slot.number = slot.number.plus(step);
+        let (number, size) = (slot.number, size as u32);
         let header = HeaderWords::single(self.remote, self.heads.request, number, new.method, size);
         turn.tx.push_single(&self.common.route, header, &mut new.request);
         let call = Call::sent_whole(new, self.flags.large(), cost, turn.now);
         // The slot is free: `forget` skips no destructor.
         debug_assert!(slot.is_free());
         std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Call(call)));
-        turn.endpoint.stats.calls += 1;
         Ok(())
+    }
+
+    /// Starts the first call of the queue. A slot is free.
+    #[inline(never)]
+    fn start_next<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, lines: &mut Lines<R>) {
+        let Some(new) = self.common.queue.pop() else { return };
+        // A plain call has no deadline that could have passed.
+        if let Err(new) = self.plain_start(turn, lines, new) {
+            self.start_or_fail(turn, lines, new);
+            self.start_queued(turn, lines);
+        }
     }
 
     /// Loads what [`Self::plain_response`] and [`Self::plain_call`] read and write into the cache.
@@ -74,13 +136,13 @@ impl<R: Route> OpenSession<R> {
         prefetch(&self.liveness);
         prefetch(&self.cut.charges);
         prefetch(self.pacer.pace());
-        prefetch(&self.slots[SlotIndex::of(request)]);
+        prefetch(&self.slots[self.slots.of(request)]);
     }
 
     /// Loads the request of a call into the cache.
     #[inline]
     pub(in crate::protocol::client) fn prefetch_request(&self, request: RequestNumber) {
-        if let Some(call) = self.slots[SlotIndex::of(request)].call() {
+        if let Some(call) = self.slots[self.slots.of(request)].call() {
             call.prefetch_request();
         }
     }
@@ -95,7 +157,7 @@ impl<R: Route> OpenSession<R> {
         header: HeaderWords,
         body_len: usize,
     ) -> Option<Finished> {
-        let at = SlotIndex::of(header.request());
+        let at = self.slots.of(header.request());
         let ours = self.local == header.connection()
             && self.common.route == *route
             && self.heads.response == header.head()
@@ -142,6 +204,10 @@ impl<R: Route> OpenSession<R> {
             // The transmit queue still refers to the request, so the user must not get the request
             // back before the flush (thesis section 6.3.2.2).
             turn.tx.flush();
+        }
+        if !self.common.queue.is_empty() && !mutant!(QueueForgotten) {
+            // A copy, so that the compiler need not keep `turn` in memory in the common case.
+            self.start_next(&mut turn.reborrow(), lines);
         }
         Some(finished)
     }

@@ -7,7 +7,6 @@ use crate::protocol::client::lines::Lines;
 use crate::protocol::client::method_times::Told;
 use crate::protocol::client::path_size::Way;
 use crate::protocol::client::slot::SlotState;
-use crate::protocol::index::SlotIndex;
 use crate::protocol::stats::{DropReason, ResendCause};
 use crate::protocol::turn::Turn;
 use crate::transport::{Route, TxQueue};
@@ -26,7 +25,7 @@ impl<R: Route> OpenSession<R> {
         if self.flags.trailer() != header.flags.trailer() {
             return Err(DropReason::Trailer);
         }
-        let at = SlotIndex::of(header.request);
+        let at = self.slots.of(header.request);
         let slot = &mut self.slots[at];
         if slot.number != header.request && !mutant!(OldResponseTaken) {
             self.note_late_copy(turn, header);
@@ -72,12 +71,13 @@ impl<R: Route> OpenSession<R> {
     /// response came twice: the probe was a copy of a request that was not lost.
     #[cold]
     fn note_late_copy<X>(&mut self, turn: &mut Turn<'_, X>, header: &Header) {
-        let at = SlotIndex::of(header.request);
+        let at = self.slots.of(header.request);
         let begins = matches!(header.kind, Kind::Response | Kind::Failure)
             && matches!(header.packet.get(), 0 | ANNOUNCEMENT);
+        let none = self.slots.count().number_before_first(at);
         let slot = &mut self.slots[at];
         if begins && slot.undecided == header.request {
-            slot.undecided = at.number_before_first();
+            slot.undecided = none;
             turn.endpoint.stats.count_needless(&mut self.retransmissions, 1);
         }
     }
@@ -90,7 +90,7 @@ impl<R: Route> OpenSession<R> {
         lines: &mut Lines<R>,
         header: &Header,
     ) -> Result<(), DropReason> {
-        let at = SlotIndex::of(header.request);
+        let at = self.slots.of(header.request);
         let (expected, gap) = (header.packet.get(), header.size & 1 != 0);
         let echo = Stamp::from_u32(header.size);
         let Some(call) = self.slots[at].call() else { return Err(DropReason::Duplicate) };
@@ -178,7 +178,7 @@ impl<R: Route> OpenSession<R> {
         lines: &mut Lines<R>,
         header: &Header,
     ) -> Result<(), DropReason> {
-        let at = SlotIndex::of(header.request);
+        let at = self.slots.of(header.request);
         let Some(call) = self.slots[at].call_mut() else { return Err(DropReason::Duplicate) };
         if !call.maybe_executed() {
             return Err(DropReason::Unsolicited);

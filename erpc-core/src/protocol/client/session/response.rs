@@ -61,7 +61,7 @@ impl<R: Route> OpenSession<R> {
         header: &Header,
         body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let at = SlotIndex::of(header.request);
+        let at = self.slots.of(header.request);
         let Some(call) = self.slots[at].call() else { return Err(DropReason::Duplicate) };
         let failure = header.kind == Kind::Failure;
         // A failure is accepted earlier: the server may reject a request before the request is
@@ -131,7 +131,7 @@ impl<R: Route> OpenSession<R> {
         announced: bool,
         body: &[u8],
     ) -> Event<'p, R> {
-        let at = SlotIndex::of(header.request);
+        let at = self.slots.of(header.request);
         if header.size > turn.endpoint.config.max_message {
             return self.give_up(turn, lines, at, Cause::ResponseTooLarge(header.size));
         }
@@ -168,7 +168,7 @@ impl<R: Route> OpenSession<R> {
         header: &Header,
         body: &[u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let at = SlotIndex::of(header.request);
+        let at = self.slots.of(header.request);
         let slot = &mut self.slots[at];
         let response = slot.call_mut().and_then(|call| call.response_mut());
         let Some(response) = response else { return Err(DropReason::Unsolicited) };

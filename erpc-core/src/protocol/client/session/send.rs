@@ -17,6 +17,10 @@ use crate::wire::{Flags, Header, Kind, PacketNumber, RequestNumber, ShortPacket}
 /// Upper limit for the packets that one request for response asks for.
 const MOST_PULLED: u32 = 64;
 
+/// A call that begins to wait for a credit is short if it has at most this number of packets left
+/// to send or ask for.
+const SHORT: u32 = 2;
+
 impl<R: Route> OpenSession<R> {
     /// Whether a new call gets a slot immediately, instead of waiting behind others.
     pub(in crate::protocol::client) fn takes_calls(&self) -> bool {
@@ -31,11 +35,21 @@ impl<R: Route> OpenSession<R> {
     ) {
         while !self.free.is_empty() && !self.common.intake.holds() {
             let Some(new) = self.common.queue.pop() else { return };
-            if new.deadline <= turn.now {
-                fail_unsent(new, Cause::DeadlineExceeded, turn.endpoint);
-            } else {
-                self.start(turn, lines, new);
-            }
+            self.start_or_fail(turn, lines, new);
+        }
+    }
+
+    /// Starts a call that was queued, or fails it if its deadline has passed.
+    pub(super) fn start_or_fail<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        new: NewCall,
+    ) {
+        if new.deadline <= turn.now {
+            fail_unsent(new, Cause::DeadlineExceeded, turn.endpoint);
+        } else {
+            self.start(turn, lines, new);
         }
     }
 
@@ -56,8 +70,9 @@ impl<R: Route> OpenSession<R> {
         if layout.packets() > 1 {
             self.want_larger(turn);
         }
+        let step = self.slots.step();
         let slot = &mut self.slots[at];
-        slot.advance();
+        slot.number = slot.number.plus(step);
         slot.state =
             SlotState::Call(Call::new(new, layout, self.flags.large(), last_cost, turn.now));
         self.transmit(turn, lines, at, None);
@@ -325,7 +340,7 @@ impl<R: Route> OpenSession<R> {
                 self.pacer.wait(at);
                 lines.wait_for_departure(turn.now, self.common.id.index, &mut self.pacer);
             }
-            Blocked::Credits => self.credits.wait(at),
+            Blocked::Credits => self.credits.wait(at, call.left() <= SHORT),
             Blocked::Window => lines.join(LineId::Peer(self.peer), waiter),
             Blocked::Room => lines.join(LineId::Room, waiter),
         }
@@ -374,13 +389,7 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
     ) {
-        /// A call is short if it has at most this number of packets left to send or ask for.
-        const SHORT: u32 = 2;
-        loop {
-            let slots = &self.slots;
-            let is_short =
-                |at: SlotIndex| slots[at].call().is_some_and(|call| call.left() <= SHORT);
-            let Some(at) = self.credits.next(is_short) else { return };
+        while let Some(at) = self.credits.next() {
             self.resume(turn, lines, at, Blocked::Credits);
         }
     }

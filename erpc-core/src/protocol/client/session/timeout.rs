@@ -2,6 +2,7 @@
 
 use super::OpenSession;
 use crate::mutants::mutant;
+use crate::protocol::Cause;
 use crate::protocol::client::call::Call;
 use crate::protocol::client::followup::Followup;
 use crate::protocol::client::lines::Lines;
@@ -13,11 +14,13 @@ use crate::protocol::endpoint::EndpointState;
 use crate::protocol::index::SlotIndex;
 use crate::protocol::stats::ResendCause;
 use crate::protocol::turn::Turn;
-use crate::protocol::{Cause, WINDOW};
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::control::Control;
-use crate::wire::{Header, Kind, PacketNumber, ReplyInfo, RequestNumber, ShortPacket};
+use crate::wire::{Header, Kind, MAX_DONE, PacketNumber, ReplyInfo, RequestNumber, ShortPacket};
+
+/// Fewer silent calls than this do not suggest that the server is late.
+const WIDESPREAD: usize = 4;
 
 /// What a call's timeout suggests about its session.
 enum Suspicion {
@@ -66,7 +69,7 @@ impl<R: Route> OpenSession<R> {
         // A lower bound of the time at which a simple call is overdue: see `slot_due`.
         let timeout = self.rtt.rto(0);
         let mut next = timer.others();
-        for at in self.free.complement().iter() {
+        for at in self.occupied().iter() {
             let Some(sent_at) = self.slots[at].call().and_then(Call::simple_sent_at) else {
                 return false;
             };
@@ -110,7 +113,7 @@ impl<R: Route> OpenSession<R> {
         let read_until = read_until.max(lines.probing(self.peer).read_until());
         debug_assert!(read_until <= turn.now, "an answer came before now");
         let mut overdue_since = Instant::NEVER;
-        for at in self.free.complement().iter() {
+        for at in self.occupied().iter() {
             let slot = &self.slots[at];
             let mut due = self.slot_due(turn.endpoint, lines, slot, turn.now, is_widespread);
             if due <= read_until {
@@ -161,17 +164,19 @@ impl<R: Route> OpenSession<R> {
         Followup::None
     }
 
-    /// Whether at least half of the slots wait for an answer and nothing sent later was answered.
-    /// Then a late server is more likely than the loss of all these packets.
+    /// Whether at least half of the slots, and at least [`WIDESPREAD`], wait for an answer, and
+    /// nothing sent later was answered. Then a late server is more likely than the loss of all
+    /// these packets.
     fn is_widespread(&self, probing: &Probing) -> bool {
         let is_silent = |slot: &Slot| {
             let call =
                 slot.call().filter(|call| call.awaits_packets() && !call.retry().is_accepted());
             call.is_some_and(|call| !probing.is_passed(call.retry().active_at()))
         };
-        let occupied = self.free.complement();
+        let occupied = self.occupied();
         let silent = || occupied.iter().filter(|at| is_silent(&self.slots[*at])).count();
-        occupied.len() >= WINDOW / 2 && silent() >= WINDOW / 2
+        let least = (self.slots.count().get() / 2).max(WIDESPREAD);
+        occupied.len() >= least && silent() >= least
     }
 
     /// For a call that no later call has passed: when it was last sent, and when its timeout
@@ -375,15 +380,21 @@ impl<R: Route> OpenSession<R> {
             size: 0,
             flags: self.flags,
         };
-        let mut body = [0; 4 * WINDOW];
-        let mut len = 0;
-        for at in listed.iter() {
-            let number = self.slots[at].number.to_u32();
-            body[len..len + 4].copy_from_slice(&number.to_le_bytes());
-            len += 4;
+        let mut listed = listed.iter().peekable();
+        while listed.peek().is_some() {
+            let mut body = [0; 4 * MAX_DONE];
+            let mut len = 0;
+            for at in listed.by_ref().take(MAX_DONE) {
+                let number = self.slots[at].number.to_u32();
+                body[len..len + 4].copy_from_slice(&number.to_le_bytes());
+                len += 4;
+            }
+            let packet = ShortPacket::new(&header, &body[..len]);
+            turn.tx.push_bytes(&self.common.route, packet.as_bytes());
+            if mutant!(DoneNamesEight) {
+                return;
+            }
         }
-        let packet = ShortPacket::new(&header, &body[..len]);
-        turn.tx.push_bytes(&self.common.route, packet.as_bytes());
     }
 
     /// Sends a ping. Returns its nonce.

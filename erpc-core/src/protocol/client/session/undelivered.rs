@@ -6,7 +6,6 @@ use crate::mutants::mutant;
 use crate::protocol::client::followup::{Finding, Followup};
 use crate::protocol::client::inquiry::{Inquiry, RECENT, Step};
 use crate::protocol::client::slot::SlotState;
-use crate::protocol::index::SlotIndex;
 use crate::protocol::turn::Turn;
 use crate::time::Instant;
 use crate::transport::{NetworkError, Route, TxQueue};
@@ -113,7 +112,7 @@ impl<R: Route> OpenSession<R> {
             }
             Kind::Done if header.packet.get() != CANCEL => None,
             Kind::Request | Kind::RequestForResponse | Kind::Done => {
-                let slot = &self.slots[SlotIndex::of(header.request)];
+                let slot = &self.slots[self.slots.of(header.request)];
                 let retry = match &slot.state {
                     SlotState::Call(call) => call.retry(),
                     SlotState::Quarantine(quarantine) => quarantine.retry(),

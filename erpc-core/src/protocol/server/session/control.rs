@@ -46,6 +46,7 @@ impl<R: Route> ServerSession<R> {
         let parameters = Parameters {
             credits: self.agreed.credits,
             integrity: trailer,
+            slots: self.agreed.slots.to_u8(),
             ..turn.endpoint.parameters(self.agreed.max_datagram, self.agreed.eager, share)
         };
         let server = self.local;

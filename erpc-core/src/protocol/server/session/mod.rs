@@ -23,7 +23,7 @@ use super::reply::ReplyHead;
 use super::slot::ServerSlot;
 use crate::mutants::mutant;
 use crate::protocol::endpoint::EndpointState;
-use crate::protocol::index::{SessionIndex, SlotIndex, Slots, SocketIndex};
+use crate::protocol::index::{SessionIndex, Slots, SocketIndex};
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, ClientId, ClientStats, Notice};
@@ -100,6 +100,8 @@ impl<R: Route> ServerSession<R> {
         (route, socket): (R, SocketIndex),
         agreed: Agreement,
     ) -> Self {
+        let own_slots = turn.endpoint.config.slot_count();
+        let slots = if mutant!(ServerKeepsItsSlots) { own_slots } else { agreed.slots };
         Self {
             id,
             remote,
@@ -124,7 +126,7 @@ impl<R: Route> ServerSession<R> {
             farewell: None,
             memory: SessionMemory::default(),
             requests: 0,
-            slots: Slots::from_fn(|slot| ServerSlot::new(slot.number_before_first())),
+            slots: Slots::new(slots, |at| ServerSlot::new(slots.number_before_first(at))),
         }
     }
 
@@ -190,6 +192,7 @@ impl<R: Route> ServerSession<R> {
     pub(super) fn stats(&self) -> ClientStats {
         ClientStats {
             credits: self.agreed.credits,
+            slots: self.slots.count().to_u8(),
             payload: self.agreed.payload(true),
             max_response: self.agreed.max_response,
             integrity: self.flags.trailer(),
@@ -200,7 +203,7 @@ impl<R: Route> ServerSession<R> {
 
     /// See [`Core::may_keep`](crate::protocol::Core::may_keep).
     pub(super) fn may_keep(&self, endpoint: &EndpointState, bytes: usize) -> bool {
-        self.memory.slots() + bytes <= endpoint.config.session_budget()
+        self.memory.slots() + bytes <= endpoint.config.session_budget(self.slots.count())
     }
 
     /// See [`Core::keep`](crate::protocol::Core::keep).
@@ -233,7 +236,7 @@ impl<R: Route> ServerSession<R> {
         let held: usize = self.slots.iter().map(|(_, slot)| slot.footprint()).sum();
         assert_eq!(held, self.memory.slots(), "the memory that slots hold is counted");
         for (index, slot) in self.slots.iter() {
-            assert_eq!(SlotIndex::of(slot.number()), index);
+            assert_eq!(self.slots.of(slot.number()), index);
             slot.check_invariants();
         }
     }
@@ -241,7 +244,8 @@ impl<R: Route> ServerSession<R> {
     /// The slot of a request, with the header fields of its replies, which carry `window`.
     #[inline(always)]
     fn step(&mut self, number: RequestNumber, window: ReplyInfo) -> Step<'_, R> {
-        let slot = &mut self.slots[SlotIndex::of(number)];
+        let at = self.slots.of(number);
+        let slot = &mut self.slots[at];
         Step {
             memory: &mut self.memory,
             head: ReplyHead {

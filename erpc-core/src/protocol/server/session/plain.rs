@@ -7,7 +7,6 @@ use super::ServerSession;
 use crate::buf::{MsgBuf, prefetch};
 use crate::mutants::mutant;
 use crate::protocol::RequestHandle;
-use crate::protocol::index::SlotIndex;
 use crate::protocol::server::kept_response::KeptResponse;
 use crate::protocol::server::reply::told;
 use crate::protocol::server::slot::KEPT_CAPACITY;
@@ -23,13 +22,13 @@ impl<R: Route> ServerSession<R> {
         prefetch(&self.agreed);
         prefetch(&self.liveness);
         prefetch(&self.route);
-        prefetch(&self.slots[SlotIndex::of(request)]);
+        prefetch(&self.slots[self.slots.of(request)]);
     }
 
     /// Loads the response buffer that a request's slot keeps into the cache.
     #[inline]
     pub(in crate::protocol::server) fn prefetch_buffer(&self, request: RequestNumber) {
-        self.slots[SlotIndex::of(request)].prefetch_buffer();
+        self.slots[self.slots.of(request)].prefetch_buffer();
     }
 
     /// Receives a new request of one packet. Returns its handle, and the slot's last response
@@ -48,8 +47,9 @@ impl<R: Route> ServerSession<R> {
             && self.heads.request == head.small()
             && header.size() as usize == body_len
             && self.agreed.is_plain(header.size(), head.large());
-        let slot = &mut self.slots[SlotIndex::of(request)];
-        if !fits || !slot.is_plain_next(request) {
+        let (step, at) = (self.slots.step(), self.slots.of(request));
+        let slot = &mut self.slots[at];
+        if !fits || !slot.is_plain_next(request, step) {
             return None;
         }
         let buffer = slot.plain_execute(request, head.large(), turn.arrived_at(), &mut self.memory);
@@ -70,7 +70,8 @@ impl<R: Route> ServerSession<R> {
         request: RequestNumber,
         mut message: MsgBuf,
     ) -> Result<(), MsgBuf> {
-        let slot = &mut self.slots[SlotIndex::of(request)];
+        let at = self.slots.of(request);
+        let slot = &mut self.slots[at];
         let is_large = slot.is_large();
         let first = self.agreed.first(is_large);
         // A detached message comes from another thread. The general path adopts it, so that the

@@ -4,7 +4,7 @@ use super::{ServerSession, Step};
 use crate::buf::NoMemory;
 use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
-use crate::protocol::index::SlotIndex;
+use crate::protocol::config::SlotCount;
 use crate::protocol::server::credit_returns::{CreditReturns, LastPacket, OwedCredit};
 use crate::protocol::server::kept_response::{Pull, PullEcho};
 use crate::protocol::server::memory::SessionMemory;
@@ -12,12 +12,12 @@ use crate::protocol::server::receiving::{CreditReturn, Received, Receiving};
 use crate::protocol::server::slot::{Position, SlotState};
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
-use crate::protocol::{Body, Event, Request, RequestHandle, ResponseBuffer, WINDOW};
+use crate::protocol::{Body, Event, Request, RequestHandle, ResponseBuffer};
 use crate::status::{Code, Status};
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::extension::deadline_of;
-use crate::wire::{CANCEL, Header, Kind, PacketLayout, ReplyInfo, RequestNumber, Stamp};
+use crate::wire::{CANCEL, Header, Kind, MAX_DONE, PacketLayout, ReplyInfo, RequestNumber, Stamp};
 
 /// The deadline in the first packet of a request; [`Instant::NEVER`] if it has none.
 fn told_deadline(header: &Header, body: &[u8], now: Instant) -> Instant {
@@ -84,8 +84,9 @@ impl<R: Route> ServerSession<R> {
         {
             return Err(DropReason::LyingSize);
         }
-        let slot = &mut self.slots[SlotIndex::of(header.request)];
-        let mut is_new = slot.position(header.request) == Position::Next;
+        let (step, at) = (self.slots.step(), self.slots.of(header.request));
+        let slot = &mut self.slots[at];
+        let mut is_new = slot.position(header.request, step) == Position::Next;
         if !is_new && slot.is_large() != is_large && slot.number() == header.request {
             if is_large {
                 // A late packet: the client has cut the request into small packets since.
@@ -96,7 +97,7 @@ impl<R: Route> ServerSession<R> {
                 slot.cut_small(&self.agreed, &mut self.memory, &mut turn.endpoint.pool);
             }
         }
-        match slot.position(header.request) {
+        match slot.position(header.request, step) {
             Position::Current if is_new => {}
             Position::Current if !(packets == 1 && slot.mistakes_repetition()) => {
                 self.liveness.heard(turn.now);
@@ -123,6 +124,7 @@ impl<R: Route> ServerSession<R> {
             self.refuse_new(turn, window, header.request);
             return Ok(Event::None);
         }
+        let slots = self.slots.count();
         let Step { slot, memory, .. } = self.step(header.request, window);
         let deadline = told_deadline(header, body, turn.now);
         if packets == 1 {
@@ -138,7 +140,7 @@ impl<R: Route> ServerSession<R> {
                 buffer: buffer.map(ResponseBuffer),
             }));
         }
-        let assembly = check_budget(turn, memory, body.len(), &layout)
+        let assembly = check_budget(turn, (memory, slots), body.len(), &layout)
             .and_then(|()| Assembly::begin(layout, body, &mut turn.endpoint.pool));
         match assembly {
             Ok(assembly) => {
@@ -159,6 +161,7 @@ impl<R: Route> ServerSession<R> {
         header: &Header,
         (layout, body): (&PacketLayout, &[u8]),
     ) -> Result<Event<'p, R>, DropReason> {
+        let slots = self.slots.count();
         let Step { slot, memory, mut head } = self.step(header.request, window);
         match slot.state() {
             SlotState::Idle { .. } => return Err(DropReason::Duplicate),
@@ -182,7 +185,7 @@ impl<R: Route> ServerSession<R> {
                     self.owe_credit(returns, header, reason == DropReason::OutOfOrder);
                     return Err(reason);
                 }
-                let taken = check_budget(turn, memory, 0, receiving.layout())
+                let taken = check_budget(turn, (memory, slots), 0, receiving.layout())
                     .and_then(|()| receiving.take(body, memory, &mut turn.endpoint.pool));
                 if let Err(error) = taken {
                     self.turn_down(turn, window, header.request, &error);
@@ -219,13 +222,15 @@ impl<R: Route> ServerSession<R> {
         header: &Header,
     ) -> Result<Event<'p, R>, DropReason> {
         let handle = self.id.request(header.request);
-        let slot = &mut self.slots[SlotIndex::of(header.request)];
+        let at = self.slots.of(header.request);
+        let slot = &mut self.slots[at];
         let is_current = slot.number() == header.request && !slot.is_receiving();
         if is_current && slot.is_large() && !header.flags.large() {
             slot.cut_small(&self.agreed, &mut self.memory, &mut turn.endpoint.pool);
         }
+        let step = self.slots.step();
         let Step { slot, memory, mut head } = self.step(header.request, window);
-        match slot.position(header.request) {
+        match slot.position(header.request, step) {
             Position::Earlier => return Err(DropReason::OldRequest),
             Position::Leap => return Err(DropReason::RequestLeap),
             Position::Next if slot.is_busy() => return Err(DropReason::SlotBusy),
@@ -269,12 +274,13 @@ impl<R: Route> ServerSession<R> {
         body: &[u8],
     ) -> Result<(), DropReason> {
         let (numbers, rest) = body.as_chunks::<4>();
-        if !rest.is_empty() || numbers.is_empty() || numbers.len() > WINDOW {
+        if !rest.is_empty() || numbers.is_empty() || numbers.len() > MAX_DONE {
             return Err(DropReason::LyingSize);
         }
         for number in numbers {
             let number = RequestNumber::from_u32(u32::from_le_bytes(*number));
-            let slot = &mut self.slots[SlotIndex::of(number)];
+            let at = self.slots.of(number);
+            let slot = &mut self.slots[at];
             let is_current = slot.number() == number || mutant!(DoneOfAnyRequest);
             if is_current && matches!(slot.state(), SlotState::Responding(_)) {
                 slot.clear(&mut self.memory, &mut turn.endpoint.pool);
@@ -291,9 +297,9 @@ impl<R: Route> ServerSession<R> {
         window: ReplyInfo,
         header: &Header,
     ) -> Result<(), DropReason> {
-        let credits = self.agreed.credits;
+        let (credits, step) = (self.agreed.credits, self.slots.step());
         let Step { slot, mut head, .. } = self.step(header.request, window);
-        match slot.position(header.request) {
+        match slot.position(header.request, step) {
             Position::Current => {}
             Position::Earlier => return Err(DropReason::OldRequest),
             Position::Next | Position::Leap => return Err(DropReason::RequestLeap),
@@ -345,7 +351,8 @@ impl<R: Route> ServerSession<R> {
 
     /// Schedules a credit return for the end of the burst: one per request, for all of its packets.
     fn owe_credit(&mut self, returns: &mut CreditReturns, header: &Header, gap: bool) {
-        if self.slots[SlotIndex::of(header.request)].owe_credit(header, gap) {
+        let at = self.slots.of(header.request);
+        if self.slots[at].owe_credit(header, gap) {
             returns.owe(OwedCredit { session: self.id, request: header.request, last: None });
         }
     }
@@ -379,13 +386,13 @@ impl<R: Route> ServerSession<R> {
 /// Checks that the session's memory limit leaves room for `more` bytes of a request of this layout.
 fn check_budget<X>(
     turn: &Turn<'_, X>,
-    memory: &SessionMemory,
+    (memory, slots): (&SessionMemory, SlotCount),
     more: usize,
     layout: &PacketLayout,
 ) -> Result<(), NoMemory> {
     let config = &turn.endpoint.config;
-    if memory.total() + more <= config.session_budget() {
+    if memory.total() + more <= config.session_budget(slots) {
         return Ok(());
     }
-    Err(NoMemory { wanted: layout.size() as usize, limit: config.session_memory() })
+    Err(NoMemory { wanted: layout.size() as usize, limit: config.session_memory(slots) })
 }

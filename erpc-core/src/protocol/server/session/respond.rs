@@ -3,7 +3,6 @@
 use super::{ServerSession, Step};
 use crate::buf::MsgBuf;
 use crate::mutants::mutant;
-use crate::protocol::index::SlotIndex;
 use crate::protocol::server::kept_response::{KeptResponse, Response};
 use crate::protocol::server::slot::Execution;
 use crate::protocol::turn::Turn;
@@ -17,7 +16,7 @@ impl<R: Route> ServerSession<R> {
         &self,
         request: RequestNumber,
     ) -> Option<Execution> {
-        let slot = &self.slots[SlotIndex::of(request)];
+        let slot = &self.slots[self.slots.of(request)];
         if slot.number() == request { slot.execution() } else { None }
     }
 
@@ -44,7 +43,7 @@ impl<R: Route> ServerSession<R> {
             return self.respond_status(turn, window, request, execution, &status);
         }
         let bytes = self.memory.slots() + message.footprint();
-        let over_budget = bytes > turn.endpoint.config.session_budget();
+        let over_budget = bytes > turn.endpoint.config.session_budget(self.slots.count());
         // A response from another thread is not in the pool's memory: the pool counts it from now
         // on.
         let adopted = if over_budget { None } else { turn.endpoint.pool.adopt(message).ok() };
@@ -72,7 +71,7 @@ impl<R: Route> ServerSession<R> {
     ) {
         let mut bytes = Vec::new();
         encode_status(status, &mut bytes);
-        let is_large = self.slots[SlotIndex::of(request)].is_large();
+        let is_large = self.slots[self.slots.of(request)].is_large();
         let first = self.agreed.first(is_large);
         if bytes.len() > self.agreed.max_response.min(first) as usize {
             bytes.clear();
