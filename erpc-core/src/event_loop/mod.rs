@@ -7,6 +7,7 @@
 
 pub(crate) mod bell;
 mod burst;
+mod doorbell;
 pub(crate) mod flush;
 pub(crate) mod idle;
 pub(crate) mod mailbox;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::clock;
 use crate::event_loop::burst::{BurstEnd, Packets};
+use crate::event_loop::doorbell::{self, Doorbell};
 use crate::event_loop::turn::{HeldLoop, LoopGaps, Turns};
 use crate::event_loop::unread::Unread;
 use crate::log;
@@ -58,6 +59,7 @@ pub struct Rpc<T: Transport> {
     unread: Unread,
     /// Whether packets may have been pushed since the last doorbell.
     is_staged: bool,
+    doorbell: Doorbell,
 }
 
 /// Most paths per turn that are looked up in the operating system, at about 9 us each.
@@ -385,6 +387,7 @@ impl<T: Transport> Rpc<T> {
             turns,
             unread,
             is_staged: false,
+            doorbell: Doorbell::default(),
         })
     }
 
@@ -423,7 +426,7 @@ impl<T: Transport> Rpc<T> {
     ) -> usize {
         let mut now = *time;
         let (rx, tx) = self.transport.split();
-        if std::mem::take(&mut self.is_staged) {
+        if std::mem::take(&mut self.is_staged) && !rx.has_more() {
             // Send first: the burst may be a system call that finds nothing, and the packets would
             // wait for it.
             tx.doorbell();
@@ -448,7 +451,11 @@ impl<T: Transport> Rpc<T> {
                 }
             }
         }
+        let middle = doorbell::middle(received, self.core.outstanding_calls());
         for at in 0..received {
+            if at == middle {
+                tx.doorbell();
+            }
             if stamps_packets && at > 0 {
                 now = clock::now();
             }
@@ -471,6 +478,11 @@ impl<T: Transport> Rpc<T> {
             }
             self.core.end_of_burst(now, queue_wait, tx);
         }
+        let rings = self.doorbell.rings(rx.has_more(), self.turns.are_watched());
+        if rings && received > 0 {
+            // Before the timers: peers wait for these packets.
+            tx.doorbell();
+        }
         if self.transport.has_undelivered() {
             work += self.pass_in_reports(now);
         }
@@ -480,7 +492,9 @@ impl<T: Transport> Rpc<T> {
             work += self.look_up_paths(now);
         }
         work += self.deliver_notices(now, app);
-        self.transport.split().1.doorbell();
+        if rings {
+            self.transport.split().1.doorbell();
+        }
         work
     }
 

@@ -11,9 +11,8 @@ use crate::buf::{Arena, MIN_PAYLOAD, MsgBuf, TxPacket};
 use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::{HEADER_LEN, HeaderWords};
 
-/// Maximum number of packets that one [`RxQueue::burst`] hands out. A [`TxQueue`] should also stage
-/// at most this many packets before it flushes on its own.
-pub const MAX_BURST: usize = 32;
+/// Maximum number of packets that one [`RxQueue::burst`] hands out.
+pub const MAX_BURST: usize = 64;
 
 /// The smallest datagram that a transport must be able to carry, 1,052 bytes: a header, 1,024 bytes
 /// of a message (a msgbuf keeps room for one header per 1,024 bytes), and a checksum. Every IPv6
@@ -211,6 +210,14 @@ pub trait RxQueue {
     /// but after the next burst it must be true, unless more packets arrive. While it is false, the
     /// event loop delays timers, up to a bound, because responses may lie unread.
     fn is_drained(&self) -> bool;
+
+    /// Whether the next burst hands out packets that were received with the last one, and costs no
+    /// system call. The event loop then keeps the packets that it has staged for a while, so that
+    /// more of them leave together. Default: false.
+    #[inline]
+    fn has_more(&self) -> bool {
+        false
+    }
 
     /// Packet `index` of the last burst, in order of arrival.
     ///

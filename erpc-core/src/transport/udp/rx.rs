@@ -32,21 +32,26 @@ use crate::transport::{MAX_BURST, RxPacket, RxQueue};
 /// The receiving half of a [`UdpTransport`](super::UdpTransport).
 pub struct UdpRx {
     socket: Arc<UdpSocket>,
-    /// `MAX_BURST` buffers of `stride` bytes. Fresh zeroed memory, so that pages which no datagram
+    /// `DATAGRAMS` buffers of `stride` bytes. Fresh zeroed memory, so that pages which no datagram
     /// has reached use no memory.
     buffers: Box<[u8]>,
     stride: usize,
     max_datagram: usize,
-    names: [Name; MAX_BURST],
-    controls: [Controls; MAX_BURST],
+    names: Box<[Name; DATAGRAMS]>,
+    controls: Box<[Controls; DATAGRAMS]>,
     /// Bytes of `controls[_]` that the kernel may write; 0 if no ancillary data is enabled.
     control_len: usize,
     vectors: Vectors,
     headers: Headers,
+    /// Number of headers, from the first, that the kernel has changed since [`Self::prepare`] set
+    /// them. All other headers are ready for the next call.
+    used: usize,
+    /// The senders of `datagrams`.
+    routes: [UdpRoute; DATAGRAMS],
     /// Datagrams of the last system call, and how far each was handed out.
-    datagrams: [Datagram; MAX_BURST],
+    datagrams: [Datagram; DATAGRAMS],
     /// Which of `datagrams` have the mark of a congested switch.
-    marks: [bool; MAX_BURST],
+    marks: [bool; DATAGRAMS],
     /// Number of `datagrams`, and index of the first one that has packets left to hand out.
     received: usize,
     next: usize,
@@ -81,6 +86,8 @@ pub struct UdpRx {
 /// The mark of a congested switch (RFC 3168), in the low two bits of the traffic class. Other
 /// values say whether the sender's transport is ECN-capable.
 const CE: u8 = 0b11;
+/// Most datagrams that one call receives. Each has a buffer of its own.
+const DATAGRAMS: usize = 32;
 /// Coalescing starts when this many packets have arrived since the last empty poll.
 const COALESCE_FROM: u32 = 4;
 /// Coalescing stops when only a single packet arrived between two empty polls, this many times in
@@ -118,8 +125,8 @@ struct Packet {
 /// I/O vectors, one per header.
 struct Vectors(Box<[libc::iovec]>);
 
-// SAFETY: as for `Headers`: the kernel reads the pointers only in a receive call, and `prepare`
-// sets them before each such call.
+// SAFETY: the pointers are to `UdpRx::buffers`, which belong to the same queue and do not move with
+// it. Only the kernel reads the pointers, in a receive call.
 unsafe impl Send for Vectors {}
 
 impl UdpRx {
@@ -135,18 +142,21 @@ impl UdpRx {
         // few sets of every cache.
         let stride = stride.next_multiple_of(64) | 64;
         let vector = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let nowhere = UdpRoute::from(socket.address());
         Self {
             socket,
-            buffers: vec![0; stride * MAX_BURST].into_boxed_slice(),
+            buffers: vec![0; stride * DATAGRAMS].into_boxed_slice(),
             stride,
             max_datagram,
-            names: [Name::EMPTY; MAX_BURST],
-            controls: [Controls::default(); MAX_BURST],
+            names: Box::new([Name::EMPTY; DATAGRAMS]),
+            controls: Box::new([Controls::default(); DATAGRAMS]),
             control_len: 0,
-            vectors: Vectors(vec![vector; MAX_BURST].into_boxed_slice()),
-            headers: Headers::new(MAX_BURST),
-            datagrams: [Datagram::default(); MAX_BURST],
-            marks: [false; MAX_BURST],
+            vectors: Vectors(vec![vector; DATAGRAMS].into_boxed_slice()),
+            headers: Headers::new(DATAGRAMS),
+            used: DATAGRAMS,
+            routes: [nowhere; DATAGRAMS],
+            datagrams: [Datagram::default(); DATAGRAMS],
+            marks: [false; DATAGRAMS],
             received: 0,
             next: 0,
             emptied: false,
@@ -177,6 +187,12 @@ impl UdpRx {
         self.coalescing
     }
 
+    /// Number of datagrams of the last call that received any.
+    #[cfg(test)]
+    pub(super) fn datagrams(&self) -> usize {
+        self.received
+    }
+
     pub(super) fn counters(&self) -> RxCounters {
         self.counters
     }
@@ -199,6 +215,7 @@ impl UdpRx {
 
     fn expect_controls(&mut self) {
         self.control_len = Controls::bytes(usize::from(self.coalescing) + usize::from(self.ecn));
+        self.used = DATAGRAMS;
     }
 
     /// Handles the failure of a receive call. Every error except "nothing queued" reports an
@@ -224,11 +241,12 @@ impl UdpRx {
     #[inline]
     fn receive_one(&mut self) -> usize {
         if self.control_len > 0 {
-            self.prepare(1);
-            // SAFETY: `prepare` has pointed the first header to `buffers`, `names` and `controls`,
-            // with their lengths.
+            self.prepare();
+            // SAFETY: `prepare` has pointed all headers to `buffers`, `names` and `controls`, with
+            // their lengths. The queue owns these as boxes, which do not move with it.
             return match unsafe { self.headers.receive_first(self.socket.fd()) } {
                 Ok(len) => {
+                    self.used = 1;
                     self.accept(0, len);
                     1
                 }
@@ -243,6 +261,7 @@ impl UdpRx {
         ) {
             Ok(len) => {
                 self.datagrams[0] = Datagram { at: 0, len: len as u32, segment: len as u32 };
+                self.routes[0] = self.names[0].route();
                 1
             }
             Err(Errno::AGAIN) => 0,
@@ -250,28 +269,30 @@ impl UdpRx {
         }
     }
 
-    /// Receives up to [`MAX_BURST`] datagrams.
+    /// Receives up to [`DATAGRAMS`] datagrams.
     fn receive_many(&mut self) -> usize {
-        self.prepare(MAX_BURST);
-        // SAFETY: `prepare` has pointed all headers to `buffers`, `names` and `controls`, with
-        // their lengths.
-        let received = match unsafe { self.headers.receive(self.socket.fd(), MAX_BURST) } {
+        self.prepare();
+        // SAFETY: as in `receive_one`.
+        let received = match unsafe { self.headers.receive(self.socket.fd(), DATAGRAMS) } {
             Ok(received) => received,
             Err(Errno::AGAIN) => 0,
             Err(_) => self.fail(),
         };
+        self.used = received;
         for index in 0..received {
             self.accept(index, self.headers.get(index).msg_len as usize);
         }
         received
     }
 
-    /// Points the first `count` headers to their buffers, names and controls.
+    /// Points the headers that the kernel has changed to their buffers, names and controls. A call
+    /// that receives nothing changes none.
     #[inline]
-    fn prepare(&mut self, count: usize) {
+    fn prepare(&mut self) {
+        let count = std::mem::take(&mut self.used);
         let control_len = self.control_len;
         let buffers = self.buffers.chunks_exact_mut(self.stride);
-        let rest = self.names.iter_mut().zip(&mut self.controls).zip(&mut self.vectors.0);
+        let rest = self.names.iter_mut().zip(&mut *self.controls).zip(&mut self.vectors.0);
         for (index, (buffer, ((name, control), vector))) in
             buffers.zip(rest).take(count).enumerate()
         {
@@ -294,9 +315,10 @@ impl UdpRx {
     /// Records that header `index` has received `len` bytes.
     #[inline]
     fn accept(&mut self, index: usize, len: usize) {
+        self.routes[index] = self.names[index].route();
         let header = &self.headers.get(index).msg_hdr;
         let segment = match self.coalescing {
-            true => self.controls[index].coalesced(header).unwrap_or(len),
+            true => self.controls[index].coalesced(header).filter(|&len| len > 0).unwrap_or(len),
             false => len,
         };
         if self.ecn {
@@ -362,30 +384,45 @@ impl UdpRx {
     fn hand_out(&mut self) -> usize {
         let mut count = 0;
         while count < MAX_BURST && self.next < self.received {
-            let datagram = &mut self.datagrams[self.next];
-            let len = datagram.segment.min(datagram.len - datagram.at);
-            let packet = Packet {
-                at: (self.next * self.stride) as u32 + datagram.at,
-                len,
-                name: self.next as u32,
-            };
-            let cut = datagram.len as usize > self.stride;
-            let coalesced = datagram.segment < datagram.len;
-            datagram.at = if cut { datagram.len } else { datagram.at + len };
-            if datagram.at == datagram.len {
-                self.next += 1;
-            }
-            if cut || len as usize > self.max_datagram {
-                self.counters.truncated += 1;
-            } else if !(coalesced && self.passed_on(packet)) {
-                self.packets[count] = packet;
-                self.counters.bytes += u64::from(len);
-                count += 1;
-            }
+            count = self.hand_out_datagram(count);
         }
         self.counters.packets += count as u64;
         self.run_packets = self.run_packets.saturating_add(count as u32);
         self.count = count;
+        count
+    }
+
+    /// Adds packets of the next datagram to the `count` packets of the burst. Returns their new
+    /// number.
+    #[inline]
+    fn hand_out_datagram(&mut self, mut count: usize) -> usize {
+        let name = self.next as u32;
+        let Datagram { mut at, len, segment } = self.datagrams[self.next];
+        let start = (self.next * self.stride) as u32;
+        let checks_strays = segment < len && self.member.is_some();
+        let is_long = segment as usize > self.max_datagram;
+        if len as usize > self.stride {
+            self.counters.truncated += 1;
+            self.next += 1;
+            return count;
+        }
+        // A datagram without a byte is a packet too.
+        loop {
+            let packet = Packet { at: start + at, len: segment.min(len - at), name };
+            at += packet.len;
+            if is_long && packet.len as usize > self.max_datagram {
+                self.counters.truncated += 1;
+            } else if !(checks_strays && self.passed_on(packet)) {
+                self.packets[count] = packet;
+                self.counters.bytes += u64::from(packet.len);
+                count += 1;
+            }
+            if at == len || count == MAX_BURST {
+                break;
+            }
+        }
+        self.datagrams[self.next].at = at;
+        self.next += usize::from(at == len);
         count
     }
 }
@@ -406,7 +443,7 @@ impl RxQueue for UdpRx {
             return self.hand_out();
         }
         let (asked, mut received) = if self.expect_many {
-            (MAX_BURST, self.receive_many())
+            (DATAGRAMS, self.receive_many())
         } else {
             (1, self.receive_one())
         };
@@ -417,14 +454,19 @@ impl RxQueue for UdpRx {
         if received == 0 {
             if std::mem::take(&mut self.failed) {
                 self.emptied = false;
-            } else if self.run > 0 {
+            } else if self.run_packets > 0 {
                 self.end_run();
             }
             self.count = 0;
             return 0;
         }
-        self.run = self.run.saturating_add(received as u32);
-        self.expect_many |= self.run > 1;
+        if asked > 1 && received == 1 && self.coalescing {
+            // A run of packets is one datagram. The cheaper call receives it as well.
+            (self.run, self.expect_many) = (0, false);
+        } else {
+            self.run = self.run.saturating_add(received as u32);
+            self.expect_many |= self.run > 1;
+        }
         (self.received, self.next) = (received, 0);
         let count = self.hand_out();
         if !self.coalescing && self.run_packets >= COALESCE_FROM && self.socket.offload() {
@@ -439,6 +481,11 @@ impl RxQueue for UdpRx {
     }
 
     #[inline]
+    fn has_more(&self) -> bool {
+        self.next < self.received
+    }
+
+    #[inline(always)]
     fn packet(&self, index: usize) -> RxPacket<'_, UdpRoute> {
         if let (true, Some(member)) = (self.strays, &self.member) {
             return member.packet(index);
@@ -446,7 +493,7 @@ impl RxQueue for UdpRx {
         let packet = &self.packets[..self.count][index];
         let (at, len) = (packet.at as usize, packet.len as usize);
         RxPacket {
-            route: self.names[packet.name as usize].route(),
+            route: self.routes[packet.name as usize],
             bytes: &self.buffers[at..at + len],
             marked: self.marks[packet.name as usize],
         }

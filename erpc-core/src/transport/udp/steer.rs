@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::config::{UdpConfig, UdpError};
 use super::socket::UdpSocket;
 use super::sys;
-use crate::wire::Kind;
+use crate::wire::{HeaderWords, Kind};
 
 /// Number of members that the one steering byte can distinguish.
 pub(super) const MAX_GROUP: usize = 256;
@@ -78,6 +78,12 @@ pub(super) fn member_of(packet: &[u8]) -> Option<u8> {
         None => 0,
     };
     if kind_and_packet == HELLO { None } else { packet.first().copied() }
+}
+
+/// The member that a packet of a message names: the first byte of the connection id.
+#[inline(always)]
+pub(super) const fn member_of_message(header: HeaderWords) -> u8 {
+    header.connection().to_u64() as u8
 }
 
 /// The steering program, in classic BPF. It reads a datagram's payload and returns the number of a

@@ -255,12 +255,11 @@ impl Controls {
     }
 }
 
-/// Headers for `recvmmsg` and `sendmmsg`. They are filled in right before each call, so that no
-/// pointer in them is used after its target has moved.
+/// Headers for `recvmmsg` and `sendmmsg`. Their pointers are used only in calls.
 pub(super) struct Headers(Box<[libc::mmsghdr]>);
 
 // SAFETY: the pointers inside are dereferenced only in `receive`, `receive_first` and `send`, whose
-// callers set them before each call. After a move to another thread, old pointers are never read.
+// callers guarantee that the pointers are valid then, also after a move to another thread.
 unsafe impl Send for Headers {}
 
 impl Headers {
@@ -324,6 +323,11 @@ impl Headers {
     ) -> Result<usize, Errno> {
         let (fd, headers, flags) =
             (fd.as_raw_fd(), &mut self.0[from..to], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        if let [header] = headers {
+            // The cheaper call for one message. SAFETY: the caller guarantees the pointers inside.
+            return checked(unsafe { libc::sendmsg(fd, &raw const header.msg_hdr, flags) })
+                .map(|_| 1);
+        }
         let (pointer, count) = (headers.as_mut_ptr(), headers.len() as u32);
         // SAFETY: `pointer` and `count` describe one slice; the caller guarantees the pointers
         // inside.

@@ -1,9 +1,13 @@
 //! Sending in bursts.
 //!
 //! Packets of at most [`COPY_LIMIT`] bytes are copied one after the other into a staging area;
-//! larger ones are held and sent in place. A flush makes one kernel message of each run of packets
-//! of one length to one peer, if the kernel can split such a run (`UDP_SEGMENT`), and one of every
-//! other packet.
+//! larger ones are held and sent in place. Packets of one length to one peer form a [`Run`], if the
+//! kernel can split such a run (`UDP_SEGMENT`). A flush makes one kernel message of each run. A
+//! call costs as much for a long run as for a short one, so the queue collects packets until a run
+//! is full or the loop rings the doorbell.
+//!
+//! Most packets of a busy endpoint join the run of the packet before. The [`Tail`] is their short
+//! way: a comparison with that packet, and a copy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +20,28 @@ use super::route::{Name, UdpRoute};
 use super::socket::UdpSocket;
 use super::sys::{Control, Headers};
 use super::{MAX_DATAGRAM, steer, sys};
-use crate::buf::MsgBuf;
+use crate::buf::{MsgBuf, copy};
 use crate::mutants::mutant;
-use crate::transport::{MAX_BURST, MIN_DATAGRAM, NetworkError, TxPacket, TxQueue, Undelivered};
+use crate::transport::{MIN_DATAGRAM, NetworkError, TxPacket, TxQueue, Undelivered};
 use crate::wire::checksum::TRAILER_LEN;
+use crate::wire::{HEADER_LEN, HeaderWords};
 
 /// Longest packet that is copied, in bytes. Copying and holding cost the same at 4,000 bytes;
 /// below that length, copying keeps a burst together in the cache.
 pub(super) const COPY_LIMIT: usize = 2_048;
-/// Size of the staging area in bytes: a whole burst fits.
-const STAGING: usize = MAX_BURST * COPY_LIMIT;
+/// Size of the staging area in bytes.
+const STAGING: usize = 64 * COPY_LIMIT;
+/// Most packets in a run: the kernel refuses to split a message into more (`UDP_MAX_SEGMENTS`).
+const RUN: usize = 128;
+/// The same before Linux 6.9.
+const OLD_RUN: usize = 64;
+/// Most packets that are staged.
+const PACKETS: usize = 2 * RUN;
+/// Most runs that are staged.
+const RUNS: usize = 64;
+/// Most pieces of memory of a packet: header, data and trailer.
+const PIECES: usize = 3;
+
 /// How often one flush waits for room in the send buffer, and how long each time, at most. Packets
 /// that still do not fit are dropped: the link is slower than the sender, which must learn this
 /// through loss.
@@ -36,8 +52,9 @@ const STALL: Duration = Duration::from_micros(500);
 /// packet.
 const REPEATS: u32 = 4;
 
-// The kernel splits a message into at most 64 packets (`UDP_MAX_SEGMENTS`, 128 since Linux 6.9).
-const _: () = assert!(MIN_DATAGRAM <= COPY_LIMIT && MAX_BURST <= 64);
+// Linux reads at most 1,024 pieces of memory of a message (`UIO_MAXIOV`). A staged packet fits
+// the staging area.
+const _: () = assert!(RUN * PIECES <= 1_024 && MIN_DATAGRAM <= COPY_LIMIT);
 
 /// The sending half of a [`UdpTransport`](super::UdpTransport).
 pub struct UdpTx {
@@ -45,14 +62,22 @@ pub struct UdpTx {
     staging: Box<[u8]>,
     /// Bytes of `staging` in use.
     used: usize,
-    staged: [Staged; MAX_BURST],
-    count: usize,
+    /// The first `open` of these are staged. They are sent in this order.
+    runs: Box<[Run; RUNS]>,
+    open: usize,
+    /// The run that the last packet joined.
+    last: usize,
+    /// Number of staged packets, without those that have joined through `tail`.
+    packets: usize,
+    tail: Tail,
+    pieces: Pieces,
     /// References to held msgbufs: their memory does not change until they are sent.
     held: Vec<MsgBuf>,
-    batch: Batch,
-    /// Whether the kernel splits runs. Cleared if the network card turns out not to support
-    /// checksum offload.
-    segment: bool,
+    headers: Headers,
+    controls: Box<[Control; RUNS]>,
+    /// Most packets in a run: [`OLD_RUN`] after the kernel has refused more, 1 if the kernel does
+    /// not split runs, or if the network card turned out not to support checksum offload.
+    run: usize,
     /// Where packets are reported that the system does not send.
     reports: Arc<Reports>,
     counters: TxCounters,
@@ -66,156 +91,398 @@ pub(super) struct TxCounters {
     pub(super) dropped: u64,
 }
 
-/// A packet in the staging area or in a held msgbuf.
+/// Packets that the kernel gets as one message: packets to one member of one peer, all of one
+/// length except the last, which may be shorter.
 #[derive(Clone, Copy)]
-struct Staged {
+struct Run {
     route: UdpRoute,
     name: Name,
-    len: u32,
-    /// The member that the packet names, if the peer is a group.
+    /// The member that the packets name, if the peer is a group.
     member: Option<u8>,
-    place: Place,
+    /// Bytes of each packet except the last.
+    segment: u32,
+    bytes: u32,
+    packets: u32,
+    /// Number of pieces, and index of the first of them after [`Pieces::sort`].
+    pieces: u32,
+    first: u32,
 }
 
-#[derive(Clone, Copy)]
-enum Place {
-    /// At this offset of the staging area.
-    Copied(u32),
-    /// In the held msgbufs: header and data; and the trailer, if there is one.
-    Held(Piece, Piece, Option<[u8; TRAILER_LEN]>),
-}
-
-/// A range of memory in a held msgbuf.
-#[derive(Clone, Copy)]
-struct Piece {
-    base: *const u8,
-    len: u32,
-}
-
-// SAFETY: a piece lies in a msgbuf to which the queue holds a reference (`UdpTx::held`) as long as
-// the piece is staged, and msgbufs can be read from any thread.
-unsafe impl Send for Piece {}
-
-impl Piece {
-    fn new(bytes: &[u8]) -> Self {
-        Self { base: bytes.as_ptr(), len: bytes.len() as u32 }
+impl Run {
+    /// Whether one more packet, of `len` bytes, can join. A run of full packets is open also for a
+    /// shorter packet if `may_end` is true, which then ends the run.
+    #[inline]
+    fn admits(&self, len: usize, most: usize, may_end: bool) -> bool {
+        let (segment, bytes) = (self.segment as usize, self.bytes as usize);
+        let is_open = bytes == segment * self.packets as usize || mutant!(RunGoesOn);
+        let fits = len == segment || may_end && len < segment;
+        is_open && fits && len > 0 && (self.packets as usize) < most && bytes + len <= MAX_DATAGRAM
     }
 }
 
-/// The kernel's view of a flush. Pointers are written right before they are used.
-struct Batch {
-    headers: Headers,
-    /// The I/O vectors of all messages, at most three per packet.
-    vectors: Box<[libc::iovec]>,
-    controls: [Control; MAX_BURST],
-    /// Number of packets in each message.
-    packets: [u8; MAX_BURST],
+/// Room for more packets at the end of the staging area: packets of the same length, peer and member
+/// as the last packet, which was copied there. They join its run and its piece of memory, so they
+/// need not be looked at one by one before the queue sends them or stages another kind of packet.
+#[derive(Clone, Copy, Default)]
+struct Tail {
+    /// Bytes of each packet.
+    segment: usize,
+    /// How many more packets may join; 0 if there is no tail.
+    left: u32,
+    /// How many have joined.
+    joined: u32,
 }
 
-// SAFETY: as for `Headers`: the kernel reads the pointers only in `Headers::send`, and `build` sets
-// them before each such call.
-unsafe impl Send for Batch {}
+/// The memory of the staged packets: pieces in the staging area or in held msgbufs.
+struct Pieces {
+    /// In the order of the packets, which is the order of the runs unless `is_mixed`.
+    list: Vec<Piece>,
+    /// The same, in the order of the runs.
+    sorted: Vec<libc::iovec>,
+    /// Whether a packet has joined another run than the newest.
+    is_mixed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Piece {
+    vector: libc::iovec,
+    run: u32,
+}
+
+// SAFETY: a piece lies in the staging area, or in a msgbuf to which the queue holds a reference
+// (`UdpTx::held`) as long as the piece is staged. Msgbufs can be read from any thread. The kernel
+// reads `sorted` only in `Headers::send`, and `Pieces::sort` sets it before each such call.
+unsafe impl Send for Pieces {}
+
+impl Pieces {
+    /// Adds memory to a run. Extends the piece before, if that ends where `bytes` begin and is of
+    /// the same run.
+    #[inline]
+    fn add(&mut self, run: usize, bytes: &[u8], runs: &mut [Run; RUNS]) {
+        let base = bytes.as_ptr().cast_mut();
+        if let Some(Piece { vector, run: of }) = self.list.last_mut()
+            && *of as usize == run
+            && vector.iov_base.cast::<u8>().wrapping_add(vector.iov_len) == base
+        {
+            vector.iov_len += bytes.len();
+            return;
+        }
+        let vector = libc::iovec { iov_base: base.cast(), iov_len: bytes.len() };
+        self.list.push(Piece { vector, run: run as u32 });
+        runs[run].pieces += 1;
+    }
+
+    /// Extends the last piece by the `bytes` bytes that follow it.
+    fn extend(&mut self, bytes: usize) {
+        if let Some(Piece { vector, .. }) = self.list.last_mut() {
+            vector.iov_len += bytes;
+        }
+    }
+
+    /// Brings the pieces into the order of the runs.
+    fn sort(&mut self, runs: &mut [Run]) {
+        let mut first = 0;
+        for run in &mut *runs {
+            run.first = first;
+            first += run.pieces;
+        }
+        self.sorted.clear();
+        if !self.is_mixed {
+            self.sorted.extend(self.list.iter().map(|piece| piece.vector));
+            return;
+        }
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        self.sorted.resize(self.list.len(), nothing);
+        let mut next: [u32; RUNS] = [0; RUNS];
+        next.iter_mut().zip(&*runs).for_each(|(next, run)| *next = run.first);
+        for piece in &self.list {
+            let at = &mut next[piece.run as usize];
+            self.sorted[*at as usize] = piece.vector;
+            *at += 1;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.list.clear();
+        self.is_mixed = false;
+    }
+}
 
 impl UdpTx {
     pub(super) fn new(socket: Arc<UdpSocket>, reports: Arc<Reports>) -> Self {
-        let vector = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let nowhere = UdpRoute::from(socket.address());
-        let empty = Staged {
-            route: nowhere,
+        let empty = Run {
+            route: UdpRoute::from(socket.address()),
             name: Name::EMPTY,
-            len: 0,
             member: None,
-            place: Place::Copied(0),
+            segment: 0,
+            bytes: 0,
+            packets: 0,
+            pieces: 0,
+            first: 0,
         };
+        let most = PACKETS * PIECES;
         Self {
-            segment: socket.offload(),
+            run: if socket.offload() { RUN } else { 1 },
             socket,
             reports,
             staging: vec![0; STAGING].into_boxed_slice(),
             used: 0,
-            staged: [empty; MAX_BURST],
-            count: 0,
-            held: Vec::with_capacity(MAX_BURST),
-            batch: Batch {
-                headers: Headers::new(MAX_BURST),
-                vectors: vec![vector; 3 * MAX_BURST].into_boxed_slice(),
-                controls: [Control::default(); MAX_BURST],
-                packets: [0; MAX_BURST],
+            runs: Box::new([empty; RUNS]),
+            open: 0,
+            last: 0,
+            packets: 0,
+            tail: Tail::default(),
+            pieces: Pieces {
+                list: Vec::with_capacity(most),
+                sorted: Vec::with_capacity(most),
+                is_mixed: false,
             },
+            held: Vec::with_capacity(PACKETS),
+            headers: Headers::new(RUNS),
+            controls: Box::new([Control::default(); RUNS]),
             counters: TxCounters::default(),
         }
+    }
+
+    /// Sends the staged packets as if the system had refused their runs.
+    #[cfg(test)]
+    pub(super) fn send_all_apart(&mut self) {
+        self.end_tail();
+        self.build();
+        for run in 0..self.open {
+            assert!(self.send_apart(run, &mut Patience::default()));
+        }
+        self.clear();
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_run(&mut self, run: usize) {
+        self.run = run;
+    }
+
+    #[cfg(test)]
+    pub(super) fn run(&self) -> usize {
+        self.run
     }
 
     pub(super) fn counters(&self) -> TxCounters {
         self.counters
     }
 
-    /// Stages a packet, or drops it if this socket's family cannot reach `route`.
+    /// The run that a packet of `len` bytes joins: the newest one if that admits the packet. A
+    /// packet that is a whole message may also join an older run, before packets that were staged
+    /// earlier: packets of different messages may arrive in any order. If no run admits the packet,
+    /// it begins a new one. `None` if this socket's family cannot reach `route`.
     #[inline]
-    fn stage(&mut self, route: &UdpRoute, len: usize, member: Option<u8>, place: Place) {
-        let name = match self.count.checked_sub(1).map(|last| &self.staged[last]) {
-            Some(last) if last.route == *route => last.name,
-            _ => match Name::new(*route, self.socket.family()) {
-                Some(name) => name,
-                None => return self.unstage(route, place),
-            },
+    fn join(
+        &mut self,
+        route: &UdpRoute,
+        member: Option<u8>,
+        len: usize,
+        is_whole: bool,
+    ) -> Option<usize> {
+        let most = self.run;
+        let admits = |run: &Run| {
+            (run.member == member || mutant!(RunMixesMembers))
+                && run.admits(len, most, !is_whole)
+                && run.route == *route
         };
-        self.staged[self.count] = Staged { route: *route, name, len: len as u32, member, place };
-        self.count += 1;
-        if self.count == MAX_BURST {
+        let newest = self.open.wrapping_sub(1);
+        if self.open > 0 && (is_whole || self.last == newest) && admits(&self.runs[self.last]) {
+            return Some(self.last);
+        }
+        self.join_another(route, member, len, is_whole)
+    }
+
+    fn join_another(
+        &mut self,
+        route: &UdpRoute,
+        member: Option<u8>,
+        len: usize,
+        is_whole: bool,
+    ) -> Option<usize> {
+        let most = self.run;
+        let same = |run: &Run| run.member == member && run.route == *route;
+        let admits = |run: &Run| same(run) && run.admits(len, most, !is_whole);
+        let newest = self.open.saturating_sub(1);
+        let is_free = is_whole || mutant!(LongMessageMixed);
+        let candidates = if is_free && most > 1 { 0..self.open } else { newest..self.open };
+        if let Some(run) = candidates.rev().find(|&run| admits(&self.runs[run])) {
+            self.pieces.is_mixed |= run != newest;
+            self.last = run;
+            return Some(run);
+        }
+        let known = self.runs[..self.open].last().filter(|run| run.route == *route);
+        let name = match known {
+            Some(run) => run.name,
+            None => Name::new(*route, self.socket.family())?,
+        };
+        self.runs[self.open] = Run {
+            route: *route,
+            name,
+            member,
+            segment: len as u32,
+            bytes: 0,
+            packets: 0,
+            pieces: 0,
+            first: 0,
+        };
+        self.last = self.open;
+        self.open += 1;
+        Some(self.last)
+    }
+
+    /// Counts a packet that has joined run `at`. Sends all packets if no further one has room.
+    #[inline]
+    fn joined(&mut self, at: usize, len: usize) {
+        let run = &mut self.runs[at];
+        run.packets += 1;
+        run.bytes += len as u32;
+        self.packets += 1;
+        let is_full = run.packets > 1
+            && (run.packets as usize == self.run
+                || (run.bytes + run.segment) as usize > MAX_DATAGRAM);
+        if is_full || self.open == RUNS || self.packets == PACKETS {
             self.flush();
         }
     }
 
-    /// Drops the packet for which `place` was created.
+    /// Lets the next packets join run `at` through the tail, if the last packet was copied and the
+    /// run, the staging area and the queue have room. The packet that fills one of them is staged as
+    /// any other, because the queue must send then.
+    #[inline]
+    fn begin_tail(&mut self, at: usize) {
+        let Run { segment, bytes, packets, .. } = self.runs[at];
+        let segment = segment as usize;
+        let in_run = self.run.saturating_sub(packets as usize);
+        let in_queue = (PACKETS - self.packets).min((STAGING - self.used) / segment);
+        let in_datagram = (MAX_DATAGRAM - bytes as usize) / segment;
+        let left = in_run.min(in_queue).min(in_datagram).saturating_sub(1);
+        self.tail = Tail { segment, left: left as u32, joined: 0 };
+    }
+
+    /// Stages a packet through the tail if it fits; otherwise returns false.
+    #[inline(always)]
+    fn join_tail(&mut self, route: &UdpRoute, header: HeaderWords, data: &[u8]) -> bool {
+        let (len, run) = (HEADER_LEN + data.len(), &self.runs[self.last]);
+        let fits = self.tail.left > 0
+            && self.tail.segment == len
+            && run.member == Some(steer::member_of_message(header))
+            && run.route == *route;
+        if fits {
+            let room = &mut self.staging[self.used..self.used + len];
+            let (head, body) = room.split_at_mut(HEADER_LEN);
+            head.copy_from_slice(&header.to_bytes());
+            copy(data, body);
+            self.used += len;
+            self.tail.left -= 1;
+            self.tail.joined += 1;
+        }
+        fits
+    }
+
+    /// Adds the packets of the tail to their run, and ends the tail.
+    #[inline]
+    fn end_tail(&mut self) {
+        let Tail { segment, joined, .. } = std::mem::take(&mut self.tail);
+        if joined > 0 && !mutant!(TailForgotten) {
+            let bytes = segment * joined as usize;
+            let run = &mut self.runs[self.last];
+            run.packets += joined;
+            run.bytes += bytes as u32;
+            self.packets += joined as usize;
+            self.pieces.extend(bytes);
+        }
+    }
+
+    /// Reports a packet that this socket's family cannot send. `bytes`: a copied packet.
     #[cold]
-    fn unstage(&mut self, route: &UdpRoute, place: Place) {
-        match place {
-            Place::Copied(at) => {
-                let error = NetworkError::NotSent(libc::EAFNOSUPPORT);
-                let packet = &self.staging[at as usize..self.used];
-                self.reports.add(Undelivered::new(*route, error, packet));
-                self.used = at as usize;
-            }
-            Place::Held(..) => drop(self.held.pop()),
+    fn unreachable(&mut self, route: &UdpRoute, bytes: Option<&[u8]>) {
+        if let Some(bytes) = bytes {
+            let error = NetworkError::NotSent(libc::EAFNOSUPPORT);
+            self.reports.add(Undelivered::new(*route, error, bytes));
         }
         self.counters.dropped += 1;
     }
 
-    /// Drops staged packet `at`, which the system does not send. Reports it, unless the system may
-    /// send the next copy. A held packet is never reported. The protocol still learns that a peer
-    /// cannot be reached, because handshake messages and pings are always copied.
+    /// Makes room for a copy of `len` bytes in the staging area.
+    #[inline]
+    fn make_room(&mut self, len: usize) {
+        if STAGING - self.used < len {
+            self.flush();
+        }
+    }
+
+    /// Copies a packet of `len` bytes with `copy`, and stages it.
+    #[inline]
+    fn stage_copy(
+        &mut self,
+        route: &UdpRoute,
+        (member, len, is_whole): (Option<u8>, usize, bool),
+        copy: impl FnOnce(&mut [u8]),
+    ) {
+        self.end_tail();
+        self.make_room(len);
+        let at = self.used;
+        copy(&mut self.staging[at..at + len]);
+        let Some(run) = self.join(route, member, len, is_whole) else {
+            let copied = self.staging[at..at + len].to_vec();
+            return self.unreachable(route, Some(&copied));
+        };
+        self.used += len;
+        self.pieces.add(run, &self.staging[at..at + len], &mut self.runs);
+        self.joined(run, len);
+        // Not if the queue has just been sent, or if the packet is the short last one of its run.
+        if is_whole && self.open > 0 && self.runs[run].segment as usize == len {
+            self.begin_tail(run);
+        }
+    }
+
+    /// Stages a packet in place.
+    fn stage_held(&mut self, route: &UdpRoute, packet: &TxPacket<'_>, member: Option<u8>) {
+        let (len, ([head, data], trailer)) = (packet.len(), packet.pieces());
+        self.end_tail();
+        self.make_room(TRAILER_LEN);
+        let Some(run) = self.join(route, member, len, packet.is_whole()) else {
+            return self.unreachable(route, None);
+        };
+        self.held.push(packet.hold());
+        self.pieces.add(run, head, &mut self.runs);
+        if !data.is_empty() {
+            self.pieces.add(run, data, &mut self.runs);
+        }
+        if let Some(trailer) = trailer {
+            let room = &mut self.staging[self.used..self.used + TRAILER_LEN];
+            room.copy_from_slice(&trailer);
+            self.pieces.add(run, room, &mut self.runs);
+            self.used += TRAILER_LEN;
+        }
+        self.joined(run, len);
+    }
+
+    /// Drops a packet to `route` that the system does not send. Reports it, unless the system may
+    /// send the next copy. A packet of more than one piece is never reported. The protocol still
+    /// learns that a peer cannot be reached, because handshake messages and pings are one piece.
     #[cold]
-    fn refused(&mut self, at: usize, errno: Errno) {
+    fn refused(&mut self, route: UdpRoute, bytes: Option<&[u8]>, errno: Errno) {
         self.counters.dropped += 1;
-        let Staged { route, len, place, .. } = self.staged[at];
         let is_passing = matches!(errno, Errno::NOBUFS | Errno::NOMEM | Errno::MSGSIZE | Errno::IO);
-        let Place::Copied(start) = place else { return };
+        let Some(bytes) = bytes else { return };
         if is_passing || is_answer(errno) {
             return;
         }
-        let packet = &self.staging[start as usize..(start + len) as usize];
         let error = NetworkError::NotSent(errno.raw_os_error());
-        self.reports.add(Undelivered::new(route, error, packet));
-    }
-
-    /// Reserves staging space for a copy of `len` bytes.
-    #[inline]
-    fn room(&mut self, len: usize) -> (Place, &mut [u8]) {
-        let at = self.used;
-        self.used += len;
-        (Place::Copied(at as u32), &mut self.staging[at..at + len])
+        self.reports.add(Undelivered::new(route, error, bytes));
     }
 
     /// Sends the only staged packet.
     #[inline]
     fn send_single(&mut self) {
-        let Staged { name, len, place, .. } = self.staged[0];
-        let Place::Copied(at) = place else {
-            return self.send_batch(false);
-        };
-        let bytes = &self.staging[at as usize..(at + len) as usize];
-        match sys::send_one(self.socket.fd(), bytes, &name) {
+        let Run { name, bytes, .. } = self.runs[0];
+        if !self.held.is_empty() {
+            return self.send_runs();
+        }
+        match sys::send_one(self.socket.fd(), &self.staging[..bytes as usize], &name) {
             Ok(_) => self.sent(0, 1),
             Err(Errno::NOBUFS) => self.counters.dropped += 1,
             Err(errno) => self.send_again(errno),
@@ -230,136 +497,193 @@ impl UdpTx {
         if !matches!(errno, Errno::INTR | Errno::AGAIN) {
             self.reports.raise();
         }
-        self.send_batch(false);
+        self.send_runs();
     }
 
-    /// Sends all staged packets; with `segment`, each run as a single message.
-    fn send_batch(&mut self, segment: bool) {
-        let mut messages = self.build(0, segment);
-        let (mut at, mut packet, mut stalls, mut repeats) = (0, 0, 0, 0);
-        while at < messages {
-            // SAFETY: `build` has pointed the headers to the staging area, to `staged` and to held
-            // msgbufs. None of these has been changed, moved or released since.
-            match unsafe { self.batch.headers.send(self.socket.fd(), at, messages) } {
+    /// Sends all staged packets, each run as a message.
+    fn send_runs(&mut self) {
+        self.build();
+        let (mut at, mut patience) = (0, Patience::default());
+        while at < self.open {
+            // SAFETY: `build` has pointed the headers to `runs`, `controls` and the sorted pieces,
+            // and these point to the staging area and to held msgbufs. None of these has been
+            // changed, moved or released since.
+            match unsafe { self.headers.send(self.socket.fd(), at, self.open) } {
                 Ok(sent) => {
-                    let packets: usize =
-                        self.batch.packets[at..at + sent].iter().map(|&n| usize::from(n)).sum();
-                    self.sent(packet, packets);
-                    (at, packet, repeats) = (at + sent, packet + packets, 0);
-                    if at < messages {
+                    self.sent(at, sent);
+                    at += sent;
+                    patience.repeats = 0;
+                    if at < self.open {
                         // The call has ended early because of an error, and does not say which.
                         self.reports.raise();
                     }
                 }
-                Err(Errno::INTR) => {}
-                // The error may be that of an earlier packet to any peer, which an ICMP message has
-                // reported meanwhile. The call has cleared it and has sent nothing.
-                Err(errno)
-                    if repeats < REPEATS
-                        && may_be_anothers(errno)
-                        && !mutant!(OthersErrorTaken) =>
-                {
-                    repeats += 1;
-                    self.reports.raise();
-                }
-                Err(Errno::AGAIN) if stalls < STALLS => {
-                    stalls += 1;
-                    self.await_room();
-                }
-                Err(Errno::AGAIN) => {
-                    self.counters.dropped += (self.count - packet) as u64;
-                    return;
-                }
-                // The queue of the network card is full.
-                Err(Errno::NOBUFS) => {
-                    let packets = usize::from(self.batch.packets[at]);
-                    self.counters.dropped += packets as u64;
-                    (at, packet, repeats) = (at + 1, packet + packets, 0);
-                }
-                // The error may concern the run, not its packets: send all remaining packets one by
-                // one.
-                Err(errno) if self.batch.packets[at] > 1 => {
-                    // A network card without checksum offload gives this error for every run.
-                    self.segment &= errno != Errno::IO;
-                    (messages, at) = (self.build(packet, false), 0);
-                }
-                // The error concerns this packet: it has no route, a firewall refuses it, or it is too
-                // long. The next packet may be sent.
-                Err(errno) => {
-                    self.refused(packet, errno);
-                    (at, packet, repeats) = (at + 1, packet + 1, 0);
-                }
+                Err(errno) => match self.handle(errno, &mut patience) {
+                    Verdict::Repeat => {}
+                    Verdict::DropAll => {
+                        let packets = self.runs[at..self.open].iter().map(|run| run.packets);
+                        self.counters.dropped += u64::from(packets.sum::<u32>());
+                        return;
+                    }
+                    Verdict::Refused if self.runs[at].packets > 1 && errno != Errno::NOBUFS => {
+                        // The error may concern the run, not its packets. A network card without
+                        // checksum offload gives this error for every run.
+                        if errno == Errno::IO {
+                            self.run = 1;
+                        } else if self.runs[at].packets as usize > OLD_RUN {
+                            self.run = self.run.min(OLD_RUN);
+                        }
+                        if !self.send_apart(at, &mut patience) {
+                            return;
+                        }
+                        at += 1;
+                    }
+                    // The error concerns this packet: it has no route, a firewall refuses it, or it
+                    // is too long. Or the queue of the network card is full. The next run may be
+                    // sent.
+                    Verdict::Refused => {
+                        let Run { route, packets, .. } = self.runs[at];
+                        let bytes = self.only_piece(at);
+                        self.refused(route, bytes.as_deref(), errno);
+                        self.counters.dropped += u64::from(packets - 1);
+                        (at, patience.repeats) = (at + 1, 0);
+                    }
+                },
             }
         }
     }
 
-    /// Points one header per message to the packets from `first` on; returns the number of
-    /// messages.
-    #[inline]
-    fn build(&mut self, first: usize, segment: bool) -> usize {
-        let (staged, batch) = (&mut self.staged[first..self.count], &mut self.batch);
-        let staging = self.staging.as_mut_ptr();
-        let (mut messages, mut at, mut vectors) = (0, 0, 0);
-        while at < staged.len() {
-            let packets = if segment { run_length(&staged[at..]) } else { 1 };
-            let first_vector = vectors;
-            let mut end = None;
-            for packet in &mut staged[at..at + packets] {
-                match &mut packet.place {
-                    // This packet follows the previous packet in the staging area, so the previous
-                    // packet's vector is extended.
-                    Place::Copied(offset) if end == Some(*offset) => {
-                        batch.vectors[vectors - 1].iov_len += packet.len as usize;
-                    }
-                    Place::Copied(offset) => {
-                        let base = staging.wrapping_add(*offset as usize);
-                        batch.vectors[vectors] = vector(base, packet.len);
-                        vectors += 1;
-                    }
-                    Place::Held(head, data, trailer) => {
-                        for piece in [head, data].into_iter().filter(|piece| piece.len > 0) {
-                            batch.vectors[vectors] = vector(piece.base.cast_mut(), piece.len);
-                            vectors += 1;
-                        }
-                        if let Some(trailer) = trailer {
-                            batch.vectors[vectors] =
-                                vector(trailer.as_mut_ptr(), TRAILER_LEN as u32);
-                            vectors += 1;
-                        }
-                    }
-                }
-                end = match packet.place {
-                    Place::Copied(offset) => Some(offset + packet.len),
-                    Place::Held(..) => None,
-                };
+    /// The start of the packets of a run, if they are one piece.
+    #[cold]
+    fn only_piece(&self, at: usize) -> Option<Vec<u8>> {
+        let Run { first, pieces, .. } = self.runs[at];
+        let vector = self.pieces.sorted[first as usize];
+        let offset = (vector.iov_base as usize).checked_sub(self.staging.as_ptr() as usize)?;
+        let bytes = self.staging.get(offset..offset.checked_add(vector.iov_len)?)?;
+        (pieces == 1).then(|| bytes.to_vec())
+    }
+
+    /// What to do about an error of a call that sends.
+    #[cold]
+    fn handle(&mut self, errno: Errno, patience: &mut Patience) -> Verdict {
+        match errno {
+            Errno::INTR => Verdict::Repeat,
+            // The error may be that of an earlier packet to any peer, which an ICMP message has
+            // reported meanwhile. The call has cleared it and has sent nothing.
+            errno
+                if patience.repeats < REPEATS
+                    && may_be_anothers(errno)
+                    && !mutant!(OthersErrorTaken) =>
+            {
+                patience.repeats += 1;
+                self.reports.raise();
+                Verdict::Repeat
             }
-            let first = &mut staged[at];
-            let header = batch.headers.get_mut(messages);
-            header.msg_namelen = first.name.len();
-            header.msg_name = first.name.as_mut_ptr().cast();
-            header.msg_iov = batch.vectors[first_vector..].as_mut_ptr();
-            header.msg_iovlen = (vectors - first_vector) as _;
-            if packets > 1 {
-                batch.controls[messages] = Control::segment(first.len as u16);
-                header.msg_control = (&raw mut batch.controls[messages]).cast();
+            Errno::AGAIN if patience.stalls < STALLS => {
+                patience.stalls += 1;
+                self.await_room();
+                Verdict::Repeat
+            }
+            Errno::AGAIN => Verdict::DropAll,
+            _ => Verdict::Refused,
+        }
+    }
+
+    /// Sends the packets of run `at` one by one. Returns false if there is no room for the packets
+    /// that are left, and drops them all.
+    #[cold]
+    fn send_apart(&mut self, at: usize, patience: &mut Patience) -> bool {
+        let Run { route, name, segment, mut bytes, first, pieces, .. } = self.runs[at];
+        let run = first as usize..(first + pieces) as usize;
+        let mut rest = self.pieces.sorted[run].to_vec();
+        let mut packet = Vec::with_capacity(PIECES);
+        while bytes > 0 {
+            let len = segment.min(bytes);
+            bytes -= len;
+            cut(&mut rest, &mut packet, len as usize);
+            patience.repeats = 0;
+            loop {
+                let mut name = name;
+                let header = self.headers.get_mut(at);
+                header.msg_namelen = name.len();
+                header.msg_name = name.as_mut_ptr().cast();
+                header.msg_iov = packet.as_mut_ptr();
+                header.msg_iovlen = packet.len() as _;
+                header.msg_control = std::ptr::null_mut();
+                header.msg_controllen = 0;
+                // SAFETY: the header points to `name` and to `packet`, which points to the memory
+                // of staged packets.
+                match unsafe { self.headers.send(self.socket.fd(), at, at + 1) } {
+                    Ok(_) => {
+                        self.counters.packets += 1;
+                        self.counters.bytes += u64::from(len);
+                    }
+                    Err(errno) => match self.handle(errno, patience) {
+                        Verdict::Repeat => continue,
+                        Verdict::DropAll => {
+                            let later = self.runs[at + 1..self.open].iter().map(|run| run.packets);
+                            let left = 1 + bytes.div_ceil(segment) + later.sum::<u32>();
+                            self.counters.dropped += u64::from(left);
+                            return false;
+                        }
+                        Verdict::Refused => {
+                            let bytes = self.copy_of(&packet);
+                            self.refused(route, bytes.as_deref(), errno);
+                        }
+                    },
+                }
+                break;
+            }
+        }
+        true
+    }
+
+    /// The bytes of a packet that lies in the staging area, in one piece.
+    #[cold]
+    fn copy_of(&self, packet: &[libc::iovec]) -> Option<Vec<u8>> {
+        let [vector] = packet else { return None };
+        let offset = (vector.iov_base as usize).checked_sub(self.staging.as_ptr() as usize)?;
+        Some(self.staging.get(offset..offset.checked_add(vector.iov_len)?)?.to_vec())
+    }
+
+    /// Points one header per run to its packets.
+    #[inline]
+    fn build(&mut self) {
+        let runs = &mut self.runs[..self.open];
+        self.pieces.sort(runs);
+        let vectors = self.pieces.sorted.as_mut_ptr();
+        for (at, (run, control)) in runs.iter_mut().zip(&mut *self.controls).enumerate() {
+            let header = self.headers.get_mut(at);
+            header.msg_namelen = run.name.len();
+            header.msg_name = run.name.as_mut_ptr().cast();
+            header.msg_iov = vectors.wrapping_add(run.first as usize);
+            header.msg_iovlen = run.pieces as _;
+            if run.packets > 1 {
+                *control = Control::segment(run.segment as u16);
+                header.msg_control = (&raw mut *control).cast();
                 header.msg_controllen = size_of::<Control>() as _;
             } else {
                 header.msg_control = std::ptr::null_mut();
                 header.msg_controllen = 0;
             }
-            batch.packets[messages] = packets as u8;
-            messages += 1;
-            at += packets;
         }
-        messages
     }
 
-    /// Counts `packets` packets from `first` on as sent.
+    /// Forgets the staged packets.
     #[inline]
-    fn sent(&mut self, first: usize, packets: usize) {
-        self.counters.packets += packets as u64;
-        self.counters.bytes +=
-            self.staged[first..first + packets].iter().map(|p| u64::from(p.len)).sum::<u64>();
+    fn clear(&mut self) {
+        (self.open, self.packets, self.used) = (0, 0, 0);
+        self.pieces.clear();
+        self.held.clear();
+    }
+
+    /// Counts the packets of `count` runs from `first` on as sent.
+    #[inline]
+    fn sent(&mut self, first: usize, count: usize) {
+        for run in &self.runs[first..first + count] {
+            self.counters.packets += u64::from(run.packets);
+            self.counters.bytes += u64::from(run.bytes);
+        }
     }
 
     /// Waits up to [`STALL`] for room in the send buffer. Ends early if the socket has an error.
@@ -394,29 +718,37 @@ fn is_answer(errno: Errno) -> bool {
         || raw == libc::ENONET
 }
 
-fn vector(base: *mut u8, len: u32) -> libc::iovec {
-    libc::iovec { iov_base: base.cast(), iov_len: len as usize }
+/// How long a flush waits and repeats calls.
+#[derive(Default)]
+struct Patience {
+    stalls: u32,
+    /// Repeats of the call for the first run or packet that is not sent yet.
+    repeats: u32,
 }
 
-/// How many of the first packets of `staged` can form one message: packets to one member of one
-/// peer, none empty, all of one length except the last, which may be shorter.
-#[inline]
-fn run_length(staged: &[Staged]) -> usize {
-    let first = &staged[0];
-    let (mut packets, mut bytes) = (1, first.len as usize);
-    for next in &staged[1..] {
-        let fits = (1..=first.len).contains(&next.len) && bytes + next.len as usize <= MAX_DATAGRAM;
-        let is_same = next.member == first.member || mutant!(RunMixesMembers);
-        if !fits || !is_same || next.route != first.route {
-            break;
-        }
-        packets += 1;
-        bytes += next.len as usize;
-        if next.len < first.len && !mutant!(RunGoesOn) {
-            break;
-        }
+/// What to do after a call that sends has failed.
+enum Verdict {
+    Repeat,
+    /// There is no room in the send buffer.
+    DropAll,
+    /// The error is of the first run or packet that is not sent yet.
+    Refused,
+}
+
+/// Moves the first `len` bytes of the memory that `rest` describes to `packet`.
+#[cold]
+fn cut(rest: &mut Vec<libc::iovec>, packet: &mut Vec<libc::iovec>, mut len: usize) {
+    packet.clear();
+    let mut taken = 0;
+    while let Some(vector) = rest.get_mut(taken).filter(|_| len > 0) {
+        let part = len.min(vector.iov_len);
+        packet.push(libc::iovec { iov_base: vector.iov_base, iov_len: part });
+        vector.iov_base = vector.iov_base.wrapping_byte_add(part);
+        vector.iov_len -= part;
+        len -= part;
+        taken += usize::from(vector.iov_len == 0);
     }
-    packets
+    rest.drain(..taken);
 }
 
 impl TxQueue for UdpTx {
@@ -425,40 +757,43 @@ impl TxQueue for UdpTx {
     #[inline]
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
         assert!(bytes.len() <= MIN_DATAGRAM, "push_bytes: {} bytes are too long", bytes.len());
-        let (place, room) = self.room(bytes.len());
-        room.copy_from_slice(bytes);
-        self.stage(route, bytes.len(), steer::member_of(bytes), place);
+        let packet = (steer::member_of(bytes), bytes.len(), false);
+        self.stage_copy(route, packet, |room| room.copy_from_slice(bytes));
     }
 
-    #[inline]
+    #[inline(never)]
     fn push(&mut self, route: &UdpRoute, packet: TxPacket<'_>) {
-        let (len, ([head, data], trailer)) = (packet.len(), packet.pieces());
+        let ([head, _], _) = packet.pieces();
         let member = steer::member_of(head);
-        if len <= COPY_LIMIT {
-            let (place, room) = self.room(len);
+        if packet.len() > COPY_LIMIT {
+            return self.stage_held(route, &packet, member);
+        }
+        self.stage_copy(route, (member, packet.len(), packet.is_whole()), |room| {
             packet.copy_to(room);
-            self.stage(route, len, member, place);
-        } else {
-            self.held.push(packet.hold());
-            let place = Place::Held(Piece::new(head), Piece::new(data), trailer);
-            self.stage(route, len, member, place);
+        });
+    }
+
+    #[inline(always)]
+    fn push_single(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
+        if header.has_trailer() || !self.join_tail(route, header, message.as_slice()) {
+            self.push(route, message.single_packet(header));
         }
     }
 
     #[inline]
     fn flush(&mut self) {
-        match self.count {
+        self.end_tail();
+        match self.packets {
             0 => return,
             1 => self.send_single(),
-            _ => self.send_batch(self.segment),
+            _ => self.send_runs(),
         }
-        (self.count, self.used) = (0, 0);
-        self.held.clear();
+        self.clear();
     }
 }
 
 impl std::fmt::Debug for UdpTx {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("UdpTx").field("staged", &self.count).finish_non_exhaustive()
+        f.debug_struct("UdpTx").field("staged", &self.packets).finish_non_exhaustive()
     }
 }

@@ -13,8 +13,8 @@ use crate::buf::MsgBuf;
 use crate::transport::{
     Link, MAX_BURST, MIN_DATAGRAM, Path, Route, RxQueue, Transport, TxPacket, TxQueue,
 };
-use crate::wire::HEADER_LEN;
 use crate::wire::checksum::{check, overhead};
+use crate::wire::{ConnectionId, Flags, HEADER_LEN, Head, HeaderWords, Kind, RequestNumber};
 
 const V4: &str = "127.0.0.1:0";
 const V6: &str = "[::1]:0";
@@ -133,8 +133,12 @@ fn messages_of_every_shape_arrive_intact() {
                 }
                 tx.flush();
                 assert!(messages.iter().all(MsgBuf::is_unique), "a flushed queue holds no msgbuf");
-                let arrived = receive(&mut server, sizes.len());
+                let mut arrived = receive(&mut server, sizes.len());
                 assert_eq!(arrived.len(), sizes.len());
+                // Whole messages may arrive in any order.
+                let mut messages = messages;
+                messages.sort_by_key(MsgBuf::len);
+                arrived.sort_by_key(|(_, bytes)| bytes.len());
                 for ((from, bytes), message) in arrived.iter().zip(&messages) {
                     assert_eq!((*from, &bytes[..HEADER_LEN]), (client.local_route(), &header[..]));
                     let rest = if trailer { check(bytes).unwrap() } else { bytes };
@@ -143,6 +147,157 @@ fn messages_of_every_shape_arrive_intact() {
             }
         }
     }
+}
+
+/// Makes `server` coalesce: sends it a few runs.
+fn warm_up(client: &mut UdpTransport, server: &mut UdpTransport) {
+    let to = server.local_route();
+    while !server.rx.is_coalescing() {
+        send(client, &to, &[&[0; 40][..]; 8]);
+        assert_eq!(receive(server, 8).len(), 8);
+    }
+    while server.split().0.burst() > 0 {}
+}
+
+#[test]
+fn packets_of_one_length_leave_together_but_long_messages_stay_in_order() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    warm_up(&mut client, &mut server);
+    let header = [7; HEADER_LEN];
+    let (small, large, long) = (message(50), message(3_000), message(150));
+    let (_, tx) = client.split();
+    for _ in 0..4 {
+        for message in [&small, &large] {
+            tx.push(&to, TxPacket::new(message, &header, message.as_slice()));
+        }
+    }
+    // A message of three packets, of which the second has the length of the small messages.
+    for range in [0..30, 30..80, 80..150] {
+        tx.push(&to, TxPacket::new(&long, &header, &long.as_slice()[range]));
+    }
+    tx.flush();
+    let arrived = receive(&mut server, 11);
+    let lengths: Vec<_> = arrived.iter().map(|(_, bytes)| bytes.len() - HEADER_LEN).collect();
+    let [l, s] = [3_000, 50];
+    assert_eq!(lengths, [s, s, s, s, l, l, l, l, 30, 50, 70]);
+    for (_, bytes) in &arrived[..8] {
+        assert!(bytes[HEADER_LEN..] == message(bytes.len() - HEADER_LEN).as_slice()[..]);
+    }
+    // The first packet of the long message ends the run of large messages.
+    assert_eq!(server.split().0.datagrams(), 4);
+}
+
+#[test]
+fn a_full_run_is_sent_without_a_doorbell() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    let (header, small, large) = ([7; HEADER_LEN], message(50), message(9_000));
+    let (_, tx) = client.split();
+    for (message, full) in [(&small, 128), (&large, 7)] {
+        for _ in 0..full {
+            tx.push(&to, TxPacket::new(message, &header, message.as_slice()));
+        }
+        assert_eq!(receive(&mut server, full).len(), full);
+        assert!(message.is_unique());
+    }
+}
+
+#[test]
+fn a_run_that_the_system_refuses_is_sent_one_by_one() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    let header = [7; HEADER_LEN];
+    for (len, trailer) in [(100, false), (3_000, false), (100, true), (3_000, true)] {
+        let messages = [message(len), message(len), message(len)];
+        let (_, tx) = client.split();
+        for message in &messages {
+            let packet = TxPacket::new(message, &header, message.as_slice());
+            tx.push(&to, packet.sealed(trailer));
+        }
+        tx.send_all_apart();
+        assert!(messages.iter().all(MsgBuf::is_unique));
+        for (_, bytes) in receive(&mut server, 3) {
+            let rest = if trailer { check(&bytes).unwrap() } else { &bytes };
+            assert!(rest[HEADER_LEN..] == *messages[0].as_slice());
+        }
+    }
+    let stats = client.stats();
+    assert_eq!((stats.tx_packets, stats.tx_dropped, server.stats().rx_packets), (12, 0, 12));
+}
+
+#[test]
+fn small_messages_join_the_last_run_without_a_change_of_order_or_bytes() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    warm_up(&mut client, &mut server);
+    let (connection, head) = (ConnectionId::from_u64(7), Head::new(Kind::Request, Flags::NONE));
+    let mut number = 0;
+    let mut sent = vec![];
+    // Runs of several lengths, a full run, and a packet of another kind in the middle of a run.
+    for (len, count) in [(32, 5), (50, 1), (0, 3), (50, 300), (33, 2), (2_000, 60), (3_000, 3)] {
+        for _ in 0..count {
+            let mut message = message(len);
+            let request = RequestNumber::from_u32(number);
+            let header = HeaderWords::single(connection, head, request, 5, len as u32);
+            let (_, tx) = client.split();
+            tx.push_single(&to, header, &mut message);
+            sent.push([&header.to_bytes()[..], message.as_slice()].concat());
+            if number == 100 {
+                tx.push_bytes(&to, &[9; 40]);
+                sent.push(vec![9; 40]);
+            }
+            number += 1;
+        }
+        client.split().1.flush();
+        let arrived = receive(&mut server, sent.len());
+        let mut arrived: Vec<_> = arrived.into_iter().map(|(_, bytes)| bytes).collect();
+        // Messages of one packet may overtake others.
+        arrived.sort();
+        sent.sort();
+        assert!(arrived == sent, "messages of {len} bytes");
+        sent.clear();
+    }
+    assert_eq!(client.stats().tx_dropped, 0);
+}
+
+#[test]
+fn runs_have_64_packets_after_the_kernel_has_refused_more() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    let header = [7; HEADER_LEN];
+    let small = message(30);
+    let (_, tx) = client.split();
+    // No kernel splits so many.
+    tx.set_run(200);
+    for _ in 0..200 {
+        tx.push(&to, TxPacket::new(&small, &header, small.as_slice()));
+    }
+    assert_eq!(receive(&mut server, 200).len(), 200, "each is sent");
+    let (_, tx) = client.split();
+    assert_eq!(tx.run(), 64);
+    for _ in 0..64 {
+        tx.push(&to, TxPacket::new(&small, &header, small.as_slice()));
+    }
+    assert_eq!(receive(&mut server, 64).len(), 64, "sent without a doorbell");
+}
+
+#[test]
+fn more_is_left_until_the_last_received_packet_is_handed_out() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    warm_up(&mut client, &mut server);
+    // Each run is handed out in two bursts.
+    for _ in 0..3 {
+        send(&mut client, &to, &[&[0; 40][..]; 2 * MAX_BURST]);
+    }
+    sleep(&mut server, "packets");
+    let (rx, _) = server.split();
+    let mut more = vec![];
+    while rx.burst() == MAX_BURST {
+        more.push(rx.has_more());
+    }
+    assert_eq!(more, [true, true, true, true, true, false]);
 }
 
 #[test]
