@@ -110,7 +110,7 @@ impl Callbacks {
     }
 
     /// Stores the box of a callback that has run, for reuse.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn keep(&self, spare: Box<dyn Callback>) {
         let Some(stack) = self.stacks.get(spare.stack()) else { return };
         let mut stack = stack.borrow_mut();

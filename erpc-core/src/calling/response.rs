@@ -12,6 +12,7 @@ pub(crate) struct KeptReply {
 }
 
 impl KeptReply {
+    #[inline]
     pub(crate) fn message(&self) -> Result<&[u8], CallError> {
         message(self.bytes.as_slice(), self.extended)
     }
@@ -49,7 +50,7 @@ pub(crate) fn named(error: CallError, method: &'static str) -> CallError {
 }
 
 /// Decodes a message of at most `limit` bytes.
-#[inline]
+#[inline(always)]
 pub(crate) fn decoded<M, D: Codec<M>>(bytes: &[u8], limit: u32) -> Result<M, CallError> {
     if bytes.len() > limit as usize {
         return Err(too_large(bytes));

@@ -5,9 +5,9 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use crate::calling::response::{KeptReply, decoded, message, named};
+use crate::calling::response::{KeptReply, decoded, named};
 use crate::endpoint::parts::EndpointParts;
 use crate::protocol::CallError;
 use crate::service::{Codec, Metadata, Method};
@@ -31,7 +31,8 @@ pub struct Call<M, T: Transport = UdpTransport> {
     method: &'static str,
     /// Longest response, in bytes.
     limit: u32,
-    decode: fn(&[u8], u32) -> Result<M, CallError>,
+    /// Decodes the reply and returns its buffer to the pool.
+    finish: fn(&Self, KeptReply) -> Poll<Result<M, CallError>>,
     message: PhantomData<fn() -> M>,
 }
 
@@ -46,7 +47,7 @@ impl<M, T: Transport> Call<M, T> {
             key: Some(key),
             method: method.full_name(),
             limit: method.response_limit(),
-            decode: decoded::<M, D>,
+            finish: Self::finish::<D>,
             message: PhantomData,
         }
     }
@@ -66,25 +67,36 @@ impl<M, T: Transport> Call<M, T> {
     #[inline(always)]
     fn poll_reply(&mut self, cx: &Context<'_>) -> Poll<Result<KeptReply, CallError>> {
         let key = self.key.expect("a call is not polled after it has ended");
-        let kept = self.endpoint.calls().table().take_reply(key);
-        match kept {
-            Some(kept) => {
-                self.key = None;
-                Poll::Ready(Ok(kept))
-            }
-            None => self.wait(key, cx).map(Err),
+        let mut calls = self.endpoint.calls().table();
+        if let Some(kept) = calls.take_reply(key) {
+            self.key = None;
+            return Poll::Ready(Ok(kept));
         }
-    }
-
-    #[inline(never)]
-    fn wait(&mut self, key: usize, cx: &Context<'_>) -> Poll<CallError> {
-        let executor = self.endpoint.scheduler().executor();
-        if let Some(task) = executor.own_task(cx)
-            && self.endpoint.calls().table().wait_as(key, task)
+        // The common case of a wait: the first poll, by a task of the endpoint.
+        if let Some(task) = self.endpoint.scheduler().executor().own_task(cx)
+            && calls.wait_as(key, task)
         {
             return Poll::Pending;
         }
-        let waiter = executor.wake_slot(cx);
+        drop(calls);
+        self.wait(key, cx).map(Err)
+    }
+
+    /// See the field `finish`. Returns the future's output, although it is never pending: it is
+    /// then written where the caller of `poll` needs it. A message that was just decoded is slow to
+    /// move, because the move waits for the writes of its fields.
+    fn finish<D: Codec<M>>(&self, reply: KeptReply) -> Poll<Result<M, CallError>> {
+        let decoded = match reply.message() {
+            Ok(bytes) => decoded::<M, D>(bytes, self.limit),
+            Err(error) => Err(error),
+        };
+        self.endpoint.pool().recycle(reply.bytes);
+        Poll::Ready(decoded)
+    }
+
+    #[cold]
+    fn wait(&mut self, key: usize, cx: &Context<'_>) -> Poll<CallError> {
+        let waiter = self.endpoint.scheduler().executor().wake_slot(cx);
         let waits = self.endpoint.calls().table().wait(key, waiter);
         // Dropping the previous waiter may run arbitrary code; the table is no longer borrowed.
         waits.map_or(Poll::Pending, |error| {
@@ -99,18 +111,11 @@ impl<M, T: Transport> Future for Call<M, T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let KeptReply { bytes, extended } = match self.poll_reply(cx) {
-            Poll::Ready(Ok(kept)) => kept,
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Pending => return Poll::Pending,
-        };
-        let message = match extended {
-            false => (self.decode)(bytes.as_slice(), self.limit),
-            true => message(bytes.as_slice(), true)
-                .and_then(|message| (self.decode)(message, self.limit)),
-        };
-        self.endpoint.pool().recycle(bytes);
-        Poll::Ready(message)
+        match self.poll_reply(cx) {
+            Poll::Ready(Ok(reply)) => (self.finish)(&self, reply),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 
@@ -140,12 +145,9 @@ impl<M, T: Transport> Future for WithMetadata<M, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { call } = &mut *self;
-        call.poll_reply(cx).map(|reply| {
-            let reply = reply?;
-            let metadata = reply.metadata();
-            let message = reply.message().and_then(|bytes| (call.decode)(bytes, call.limit));
-            call.endpoint.pool().recycle(reply.bytes);
-            Ok((message?, metadata?))
-        })
+        let reply = ready!(call.poll_reply(cx))?;
+        let metadata = reply.metadata();
+        let message = ready!((call.finish)(call, reply));
+        Poll::Ready(message.and_then(|message| Ok((message, metadata?))))
     }
 }

@@ -155,7 +155,8 @@ pub(super) fn joined<F: Future>(
     let handle = JoinHandle { join: Rc::clone(&join), check };
     let end = JoinEnd(join);
     let body = async move {
-        let output = caught(future).await;
+        let mut future = pin!(future);
+        let output = poll_fn(|cx| poll_caught(future.as_mut(), cx)).await;
         *end.0.output.borrow_mut() = Some(output);
     };
     (body, handle)
@@ -164,10 +165,18 @@ pub(super) fn joined<F: Future>(
 /// Runs `future`, and returns a panic in it as an error.
 pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
-    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+    poll_fn(|cx| poll_caught(future.as_mut(), cx)).await
+}
+
+/// Polls `future` once, and returns a panic in it as an error.
+#[inline(always)]
+fn poll_caught<F: Future>(
+    future: Pin<&mut F>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<F::Output, Box<dyn Any + Send>>> {
+    match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
         Err(panic) => Poll::Ready(Err(panic)),
-    })
-    .await
+    }
 }

@@ -11,8 +11,9 @@ use super::reply::encode_reply;
 use super::{CallContext, Codec, DecodeError, HandlerOutcome, Request, Response};
 use crate::status::Status;
 
-/// A type-erased handler. Does not unwind.
-pub(super) type ErasedHandler = dyn Fn(&CallContext<'_>, &[u8]) -> HandlerOutcome + Send + Sync;
+/// A type-erased handler. Writes the outcome to its last argument, instead of returning it, because
+/// a returned outcome would be copied out of `catch_unwind`. Does not unwind.
+pub(super) type ErasedHandler = dyn Fn(&CallContext<'_>, &[u8], &mut HandlerOutcome) + Send + Sync;
 
 /// Wraps a typed handler into an [`ErasedHandler`].
 pub(super) fn answering<S, Req, Resp, C, D>(
@@ -28,17 +29,21 @@ where
     C: Codec<Req>,
     D: Codec<Resp>,
 {
-    Arc::new(move |context: &CallContext<'_>, body: &[u8]| {
+    Arc::new(move |context: &CallContext<'_>, body: &[u8], outcome: &mut HandlerOutcome| {
         // `AssertUnwindSafe`: the user has to keep the service consistent after a panic, as with
         // state that threads share when one of them panics.
         let run = AssertUnwindSafe(|| {
-            let run = || run::<S, Req, Resp, C, D>(&service, &handler, context, body);
+            let run = |outcome: &mut HandlerOutcome| {
+                run::<S, Req, Resp, C, D>(&service, &handler, context, body, outcome);
+            };
             match context.info().interceptors() {
-                [] => run(),
-                _ => intercepted(context, run),
+                [] => run(outcome),
+                _ => intercepted(context, outcome, run),
             }
         });
-        catch_unwind(run).unwrap_or_else(|panic| panicked(context, &*panic))
+        if let Err(panic) = catch_unwind(run) {
+            *outcome = panicked(context, &*panic);
+        }
     })
 }
 
@@ -51,31 +56,35 @@ fn run<S, Req, Resp: 'static, C: Codec<Req>, D: Codec<Resp>>(
     handler: impl for<'a> Fn(&S, Request<'a, C::View<'a>>) -> Result<Response<Resp>, Status>,
     context: &CallContext<'_>,
     body: &[u8],
-) -> HandlerOutcome {
+    outcome: &mut HandlerOutcome,
+) {
     let message =
         match check_size(context.info(), body).and_then(|()| C::view(body).map_err(malformed)) {
             Ok(message) => message,
-            Err(status) => return HandlerOutcome::Failed(status),
+            Err(status) => return *outcome = HandlerOutcome::Failed(status),
         };
     let result = handler(service, Request::received::<D, Resp>(message, context));
-    outcome::<D, Resp>(result, context)
+    *outcome = returned::<D, Resp>(result, context);
 }
 
 /// Runs the call inside its interceptors.
 #[inline(never)]
-fn intercepted(context: &CallContext<'_>, run: impl FnOnce() -> HandlerOutcome) -> HandlerOutcome {
+fn intercepted(
+    context: &CallContext<'_>,
+    outcome: &mut HandlerOutcome,
+    run: impl FnOnce(&mut HandlerOutcome),
+) {
     let mut passage = match Passage::enter(context) {
         Ok(passage) => passage,
-        Err(status) => return HandlerOutcome::Failed(status),
+        Err(status) => return *outcome = HandlerOutcome::Failed(status),
     };
-    let outcome = run();
+    run(outcome);
     passage.leave(outcome.as_result());
-    outcome
 }
 
 /// The outcome of a handler that returned.
 #[inline(always)]
-pub(super) fn outcome<D: Codec<M>, M>(
+pub(super) fn returned<D: Codec<M>, M>(
     result: Result<Response<M>, Status>,
     context: &CallContext<'_>,
 ) -> HandlerOutcome {

@@ -187,6 +187,7 @@ const fn nanos(duration: Duration) -> u64 {
     if nanos < NEVER as u128 { nanos as u64 } else { NEVER }
 }
 
+#[inline]
 const fn duration(nanos: u64) -> Option<Duration> {
     if nanos == NEVER { None } else { Some(Duration::from_nanos(nanos)) }
 }

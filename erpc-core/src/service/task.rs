@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::arrival::Arrival;
-use super::handler::{check_size, malformed, outcome, panicked};
+use super::handler::{check_size, malformed, panicked, returned};
 use super::info::MethodInfo;
 use super::interceptor::{Passage, late};
 use super::method::Types;
@@ -169,7 +169,7 @@ where
         };
         let request = Request::received::<D, Resp>(message, context);
         let result = (self.handler)(&self.service, request).await;
-        let outcome = outcome::<D, Resp>(result, context);
+        let outcome = returned::<D, Resp>(result, context);
         if let Some(passage) = &mut passage {
             passage.leave(outcome.as_result());
         }

@@ -6,6 +6,7 @@ mod bursts;
 mod calls;
 mod channels;
 mod deferred;
+mod doorbells;
 mod drain;
 mod edges;
 mod ending;

@@ -316,14 +316,17 @@ impl Executor {
             drop(slots);
             return self.finish(id, body);
         }
-        slot.body = Some(body);
-        if std::mem::take(&mut slot.missed) {
+        debug_assert!(slot.body.is_none(), "the body of a task that is polled is not in its slot");
+        // `forget` omits drop code that the compiler cannot rule out.
+        std::mem::forget(slot.body.replace(body));
+        if slot.missed {
+            slot.missed = false;
             slots.wake(id);
         }
     }
 
     /// Ends a task whose body was taken out of its slot.
-    fn finish(&self, id: u32, mut body: TaskBody) {
+    fn finish(&self, id: u32, mut body: Box<TaskBody>) {
         // The drop of the future may run any code, so the slots must not be borrowed.
         drop(body.future.take());
         let mut slots = self.slots.borrow_mut();

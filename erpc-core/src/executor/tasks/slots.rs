@@ -21,8 +21,9 @@ pub(super) struct TaskSlot {
     pub(super) kind: SlotKind,
     /// Number of tasks that have ended in this slot.
     pub(super) generation: u32,
-    /// `None` while the task is being polled.
-    pub(super) body: Option<TaskBody>,
+    /// `None` while the task is being polled. Boxed, so that a poll moves one word. If the fields
+    /// were moved, the move would wait for the writes of the previous poll, which are shorter.
+    pub(super) body: Option<Box<TaskBody>>,
     pub(super) signal: Arc<Signal>,
     next: u32,
     /// Whether the task is in the ready queue. For a root: whether it is woken.
@@ -71,7 +72,8 @@ impl TaskSlots {
             .expect("fewer than 2^32 - 1 tasks");
         let signal =
             Arc::new(Signal { id, notified: AtomicBool::new(false), remote: Arc::clone(remote) });
-        let body = Some(TaskBody { future: None, waker: Waker::from(Arc::clone(&signal)) });
+        let waker = Waker::from(Arc::clone(&signal));
+        let body = Some(Box::new(TaskBody { future: None, waker }));
         self.all.push(TaskSlot {
             kind,
             generation: 0,
@@ -130,7 +132,7 @@ impl TaskSlots {
     /// Takes the body of the first ready task out of its slot. `None` if no task is ready, if the
     /// task has ended since it was woken, or if it is being polled.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<(u32, TaskBody)> {
+    pub(super) fn pop(&mut self) -> Option<(u32, Box<TaskBody>)> {
         if self.head == NONE {
             return None;
         }

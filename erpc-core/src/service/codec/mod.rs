@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::{Buf, BufMut, Bytes};
+use prost::encoding::{DecodeContext, WireType, decode_key};
 
 use crate::buf::MsgBuf;
 
@@ -57,19 +58,40 @@ impl<M: prost::Message + Default> Codec<M> for Prost {
         message.encode_raw(out);
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(bytes: &[u8]) -> Result<M, DecodeError> {
-        // Not `map_err`, which would copy the message once more.
-        match M::decode(Received(bytes)) {
-            Ok(message) => Ok(message),
+        // Inlined up to the call of `merge`, so that the caller moves the message only once.
+        let mut message = M::default();
+        match merge(&mut message, bytes) {
+            Ok(()) => Ok(message),
             Err(error) => Err(not_prost(&error)),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn view(bytes: &[u8]) -> Result<M, DecodeError> {
         <Self as Codec<M>>::decode(bytes)
     }
+}
+
+/// Decodes the fields in `bytes` into `message`, as [`prost::Message::merge`] does. Not inlined:
+/// the compiler would keep the fields apart, and put the message together at the end by a copy.
+#[inline(never)]
+fn merge<M: prost::Message>(message: &mut M, bytes: &[u8]) -> Result<(), prost::DecodeError> {
+    let mut rest = Received(bytes);
+    while let Some(&first) = rest.0.first() {
+        let (number, wire_type) = match first {
+            // A key of one byte: the number of the field is 1 to 15. prost decodes all other keys,
+            // and finds those that are invalid.
+            0x08..=0x7f => {
+                rest.advance(1);
+                (u32::from(first >> 3), WireType::try_from(u64::from(first & 7))?)
+            }
+            _ => decode_key(&mut rest)?,
+        };
+        message.merge_field(number, wire_type, &mut rest, DecodeContext::default())?;
+    }
+    Ok(())
 }
 
 #[cold]
@@ -192,5 +214,67 @@ mod tests {
     fn bytes_that_are_not_a_message_are_an_error() {
         let error = <Prost as Codec<String>>::decode(&[0x0a, 0xff]).unwrap_err();
         assert!(!error.to_string().is_empty());
+    }
+
+    /// Fields whose keys have one, two and three bytes, of all kinds of lengths.
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Mixed {
+        #[prost(uint64, tag = "1")]
+        number: u64,
+        #[prost(string, repeated, tag = "2")]
+        names: Vec<String>,
+        #[prost(fixed32, tag = "15")]
+        four: u32,
+        #[prost(bytes = "bytes", tag = "16")]
+        value: Bytes,
+        #[prost(message, optional, boxed, tag = "17")]
+        inner: Option<Box<Mixed>>,
+        #[prost(fixed64, tag = "3000")]
+        eight: u64,
+    }
+
+    fn mixed() -> Mixed {
+        let leaf = Mixed { number: 1, four: 2, eight: u64::MAX, ..Mixed::default() };
+        Mixed {
+            number: 300,
+            names: vec!["first".into(), String::new()],
+            value: Bytes::from_static(&[0; 130]),
+            inner: Some(Box::new(leaf)),
+            ..Mixed::default()
+        }
+    }
+
+    #[test]
+    fn prost_messages_are_decoded_exactly_as_prost_does() {
+        let encoded = prost::Message::encode_to_vec(&mixed());
+        assert_eq!(<Prost as Codec<Mixed>>::decode(&encoded), Ok(mixed()));
+        let (mut valid, mut invalid) = (0, 0);
+        let mut check = |bytes: &[u8]| {
+            let decoded = <Prost as Codec<Mixed>>::decode(bytes);
+            let expected = <Mixed as prost::Message>::decode(bytes);
+            match expected {
+                Ok(_) => valid += 1,
+                Err(_) => invalid += 1,
+            }
+            let expected = expected.map_err(|error| DecodeError::new(error.to_string()));
+            assert_eq!(decoded, expected, "{bytes:02x?}");
+        };
+        // All keys of one byte and all values after them, so also unknown fields, groups, field 0
+        // and invalid wire types.
+        for key in 0..=u8::MAX {
+            for next in 0..=u8::MAX {
+                check(&[key, next]);
+                check(&[key, 4, next, 0, 0, 0, 0x08, 7]);
+            }
+        }
+        for end in 0..encoded.len() {
+            check(&encoded[..end]);
+            for byte in [0x00, 0x06, 0x0b, 0x0c, 0x7f, 0x80, 0xff] {
+                let mut changed = encoded.clone();
+                changed[end] = byte;
+                check(&changed);
+            }
+        }
+        assert!(valid > 1_000 && invalid > 1_000, "{valid} valid, {invalid} invalid");
     }
 }

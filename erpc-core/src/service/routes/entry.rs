@@ -103,10 +103,14 @@ impl RouteEntry {
     /// user's code becomes a status.
     ///
     /// Fails for an asynchronous method, which needs an [`Endpoint`](crate::endpoint::Endpoint).
-    #[inline]
+    #[inline(always)]
     pub fn call(&self, context: &CallContext<'_>, body: &[u8]) -> HandlerOutcome {
         match &self.run {
-            Run::Sync(_, handler) => handler(context, body),
+            Run::Sync(_, handler) => {
+                let mut outcome = HandlerOutcome::Deferred;
+                handler(context, body, &mut outcome);
+                outcome
+            }
             Run::Task(..) | Run::Stream(..) => {
                 HandlerOutcome::Failed(Status::internal("the method needs an endpoint to run on"))
             }

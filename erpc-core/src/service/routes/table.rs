@@ -227,7 +227,7 @@ impl Routes {
     /// burst with all requests for the method, before their handlers run. See [`Burst`].
     ///
     /// Handlers of any mode can have a hook; it always runs in the event loop. Its method's requests
-    /// wait until the packets of their burst have been handled, at most 32. So other requests of
+    /// wait until the packets of their burst have been handled, at most 64. So other requests of
     /// the burst, for methods without a hook, may overtake them. Methods without a hook pay nothing.
     ///
     /// # Panics
