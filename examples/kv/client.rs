@@ -19,7 +19,7 @@ use crate::lane::Lane;
 use crate::proto::LocalKvClient;
 use crate::report::{Progress, Tally, print_mix, print_stored};
 
-/// Calls that a session has in flight. Further calls would wait in the session's queue.
+/// Calls that a session has in flight by default. Further calls would wait in the session's queue.
 const SESSION_WINDOW: usize = 8;
 /// Interval between updates of the progress bar.
 const TICK: Duration = Duration::from_millis(100);

@@ -6,12 +6,15 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use erpc::UdpConfig;
 use erpc::raw::Rpc;
-use erpc::{EndpointConfig, EndpointStats, IdlePolicy, Integrity, LoopGaps, Udp};
+use erpc::{EndpointConfig, EndpointStats, Integrity, LoopGaps, Udp};
+use erpc_core::protocol::DEFAULT_SLOTS;
 
 use crate::failure::Failure;
+use crate::idle::{Idle, Pauses};
 use crate::load::Load;
 use crate::methods::Control;
 use crate::payload::SINK_ANSWER;
+use crate::peers::PeersLoop;
 use crate::report::{Latencies, LoopOutcome};
 use crate::shared::{SharedLoad, SharedSetup};
 use crate::typed::GetLoad;
@@ -29,18 +32,6 @@ enum Workload {
     W4,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Idle {
-    /// Never sleeps
-    Spin,
-    /// Spins for 50 us, then sleeps
-    SpinThenSleep,
-    /// Yields its core for 50 us, then sleeps
-    Yield,
-    /// Sleeps immediately
-    Sleep,
-}
-
 #[derive(Args)]
 pub(crate) struct ClientArgs {
     /// The server's address
@@ -51,9 +42,12 @@ pub(crate) struct ClientArgs {
     /// Calls in flight [default: 1; w2: 64]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     outstanding: Option<u32>,
-    /// Sessions [default: 1; w2: one per 8 calls in flight]
+    /// Sessions [default: 1; w2: one per `--slots` calls in flight]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     conns: Option<u32>,
+    /// Slots of a session: a power of two up to 64. The server may have fewer
+    #[arg(long, default_value_t = DEFAULT_SLOTS as u8)]
+    slots: u8,
     /// Duration of the measurement, in seconds
     #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
@@ -77,9 +71,20 @@ pub(crate) struct ClientArgs {
     /// call in flight is a task
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     tokio: Option<u32>,
-    /// What the shared client's thread does while it has no work
-    #[arg(long, requires = "tokio", value_enum, default_value_t = Idle::Yield)]
-    idle: Idle,
+    /// What the thread that calls does while it has no work (w4 only with `--tokio`) [default:
+    /// spin; with `--tokio`: yield]
+    #[arg(long, value_enum)]
+    idle: Option<Idle>,
+    /// Requests and answers of 32 to 4,096 bytes, 8 lengths in turn (w2)
+    #[arg(long, conflicts_with_all = ["req", "resp", "peers"])]
+    mixed: bool,
+    /// Clients with a socket and one call in flight each, in one thread (w2)
+    #[arg(long, conflicts_with_all = ["outstanding", "conns"],
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    peers: Option<u32>,
+    /// Largest datagram, in bytes [default: what the interface carries]
+    #[arg(long)]
+    max_datagram: Option<usize>,
     /// Put a checksum on every packet
     #[arg(long)]
     integrity: bool,
@@ -88,13 +93,17 @@ pub(crate) struct ClientArgs {
 impl ClientArgs {
     fn outstanding(&self) -> usize {
         let default = if self.workload == Workload::W2 { 64 } else { 1 };
-        self.outstanding.unwrap_or(default) as usize
+        self.outstanding.or(self.peers).unwrap_or(default) as usize
     }
 
     fn sessions(&self) -> usize {
-        let default =
-            if self.workload == Workload::W2 { self.outstanding().div_ceil(8) } else { 1 };
+        let default = if self.workload == Workload::W2 { self.sessions_for_all() } else { 1 };
         self.conns.map_or(default, |sessions| sessions as usize)
+    }
+
+    /// The number of sessions whose slots hold all calls.
+    fn sessions_for_all(&self) -> usize {
+        self.outstanding().div_ceil(self.slots.max(1).into())
     }
 
     /// Bytes of requests and answers.
@@ -115,7 +124,7 @@ pub(crate) fn socket_to(peer: SocketAddr) -> UdpConfig {
 }
 
 /// A closed loop of calls. It can run several times.
-trait ClosedLoop {
+pub(crate) trait ClosedLoop {
     /// Runs for `duration`, then waits for the calls in flight. Returns the number of answered
     /// calls and the elapsed time.
     fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure>;
@@ -137,11 +146,13 @@ struct RawLoop {
     rpc: Rpc<Udp>,
     load: Load,
     outstanding: usize,
+    pauses: Pauses,
 }
 
 impl ClosedLoop for RawLoop {
     fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure> {
-        self.load.run(&mut self.rpc, self.outstanding, duration, || {})
+        let Self { rpc, load, outstanding, pauses } = self;
+        load.run_pausing(rpc, *outstanding, duration, |rpc, work| pauses.after_turn(rpc, work))
     }
 
     fn measure_latencies(&mut self) {
@@ -207,9 +218,15 @@ impl ClosedLoop for GetLoad {
 
 fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
     // One session may get all calls, so its queue must have room for all of them.
-    let socket = socket_to(args.addr).offload(!args.no_offload);
+    let mut socket = socket_to(args.addr).offload(!args.no_offload);
+    if let Some(bytes) = args.max_datagram {
+        socket = socket.max_datagram(bytes);
+    }
     let integrity = if args.integrity { Integrity::Always } else { Integrity::Auto };
-    let config = EndpointConfig::new().queue_limit(args.outstanding()).integrity(integrity);
+    let config = EndpointConfig::new()
+        .queue_limit(args.outstanding())
+        .integrity(integrity)
+        .slots(args.slots);
     if let Some(workers) = args.tokio {
         if args.workload != Workload::W4 {
             return Err(Failure::new("`--tokio` needs `--workload w4`"));
@@ -217,13 +234,8 @@ fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
         let setup = SharedSetup {
             workers: workers as usize,
             tasks: args.outstanding(),
-            sessions: args.conns.map_or(args.outstanding().div_ceil(8), |conns| conns as usize),
-            idle: match args.idle {
-                Idle::Spin => IdlePolicy::Spin,
-                Idle::SpinThenSleep => IdlePolicy::default(),
-                Idle::Yield => IdlePolicy::YieldThenSleep { spin: IdlePolicy::DEFAULT_SPIN },
-                Idle::Sleep => IdlePolicy::Sleep,
-            },
+            sessions: args.conns.map_or(args.sessions_for_all(), |conns| conns as usize),
+            idle: args.idle.unwrap_or(Idle::Yield).policy(),
         };
         let load = SharedLoad::connect(args.addr, &socket, config, &setup)?;
         return Ok(Box::new(load));
@@ -233,12 +245,22 @@ fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
             GetLoad::connect(args.addr, &socket, config, args.sessions(), args.outstanding())?;
         return Ok(Box::new(load));
     }
-    let socket = Udp::bind(&socket).map_err(Failure::of("no socket"))?;
-    let mut rpc = Rpc::new(socket, config).map_err(Failure::of("no endpoint"))?;
+    let idle = args.idle.unwrap_or(Idle::Spin);
     let (request, answer) = args.sizes();
-    let mut load = Load::new(request, answer)?;
-    load.connect(&mut rpc, args.addr.into(), args.sessions(), || {})?;
-    Ok(Box::new(RawLoop { rpc, load, outstanding: args.outstanding() }))
+    let open = |sessions| {
+        let socket = Udp::bind(&socket).map_err(Failure::of("no socket"))?;
+        let mut rpc = Rpc::new(socket, config.clone()).map_err(Failure::of("no endpoint"))?;
+        let mut load = if args.mixed { Load::mixed() } else { Load::new(request, answer)? };
+        load.connect(&mut rpc, args.addr.into(), sessions, || {})?;
+        Ok((rpc, load))
+    };
+    if let Some(peers) = args.peers {
+        let peers = (0..peers).map(|_| open(1)).collect::<Result<_, _>>()?;
+        return Ok(Box::new(PeersLoop::new(peers, idle)));
+    }
+    let (rpc, load) = open(args.sessions())?;
+    let outstanding = args.outstanding();
+    Ok(Box::new(RawLoop { rpc, load, outstanding, pauses: Pauses::new(idle) }))
 }
 
 /// Runs a workload and prints its line.

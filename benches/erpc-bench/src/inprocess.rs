@@ -13,6 +13,7 @@ use erpc::raw::{Acceptor, Rpc};
 use erpc::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 use erpc::transport::{RxQueue, TxQueue};
 use erpc::{EndpointConfig, Integrity, Retransmissions};
+use erpc_core::protocol::DEFAULT_SLOTS;
 use erpc_core::wire::HEADER_LEN;
 
 use crate::congestion::{Controlled, Cost, Without, cost};
@@ -22,7 +23,7 @@ use crate::machine;
 use crate::payload;
 use crate::report::Line;
 use crate::service::Answerer;
-use crate::typed_cost::{self, Form, Width};
+use crate::typed_cost::{self, Form, Setup, Width};
 
 #[derive(Args)]
 pub(crate) struct CpuArgs {
@@ -31,11 +32,22 @@ pub(crate) struct CpuArgs {
     #[arg(long, default_value_t = 32)]
     size: usize,
     /// Sessions between the two endpoints
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=32_768))]
     sessions: u32,
     /// Calls in flight per session
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     window: u32,
+    /// Calls in flight on all sessions together, instead of `--window` per session. The memory
+    /// rings get as many entries as these calls need to be in flight at the same time, at least the
+    /// default number and at most 65,536
+    #[arg(long, conflicts_with = "window", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    outstanding: Option<u32>,
+    /// Slots of a session: a power of two up to 64. Further calls in flight wait in its queue
+    #[arg(long, default_value_t = DEFAULT_SLOTS as u8, conflicts_with_all = ["typed", "cc"])]
+    slots: u8,
+    /// Make each call on a session chosen at random. The choices are the same in each run
+    #[arg(long, conflicts_with = "typed")]
+    random: bool,
     /// Duration of the measurement, in seconds
     #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
@@ -80,6 +92,9 @@ pub(crate) struct DuplexArgs {
     /// Duration of the measurement, in seconds
     #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
+    /// Slots of a session: a power of two up to 64. Further calls in flight wait in its queue
+    #[arg(long, default_value_t = DEFAULT_SLOTS as u8)]
+    slots: u8,
     /// The client's core
     #[arg(long, default_value_t = 0)]
     core: usize,
@@ -96,19 +111,25 @@ pub(crate) struct DuplexArgs {
 
 /// Time of the warm-up before a measurement.
 const WARMUP: Duration = Duration::from_millis(200);
+/// Entries of a ring by default, as documented at [`MemConfig::entries`].
+const DEFAULT_ENTRIES: usize = 512;
 /// Time for which [`floor`] measures.
 const FLOOR_TIME: Duration = Duration::from_millis(500);
 
 /// With `integrity`, all sessions of the endpoint have checksums, even if the peer does not ask for
 /// them.
-fn endpoint(transport: MemTransport, integrity: bool) -> Result<Rpc<MemTransport>, Failure> {
+fn endpoint(
+    transport: MemTransport,
+    integrity: bool,
+    slots: u8,
+) -> Result<Rpc<MemTransport>, Failure> {
     let integrity = if integrity { Integrity::Always } else { Integrity::Auto };
-    Rpc::new(transport, EndpointConfig::new().integrity(integrity))
+    Rpc::new(transport, EndpointConfig::new().integrity(integrity).slots(slots))
         .map_err(Failure::of("no endpoint"))
 }
 
-fn server(transport: MemTransport) -> Result<Rpc<MemTransport>, Failure> {
-    let mut rpc = endpoint(transport, false)?;
+fn server(transport: MemTransport, slots: u8) -> Result<Rpc<MemTransport>, Failure> {
+    let mut rpc = endpoint(transport, false, slots)?;
     rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
     Ok(rpc)
 }
@@ -117,18 +138,32 @@ fn answerer(damages: bool) -> Result<Answerer, Failure> {
     Answerer::new(damages).map_err(Failure::of("the service does not register"))
 }
 
-fn two_ports() -> (MemTransport, MemTransport) {
+/// Settings of ports between which `outstanding` calls of one packet are in flight.
+///
+/// A server grants a client a part of its ring for packets in flight, more than a third. If more
+/// calls are outstanding, the others wait at the client, and the result is that of fewer calls.
+fn ports_for(outstanding: usize) -> MemConfig {
+    let (config, needed) = (MemConfig::default(), outstanding.saturating_mul(3));
+    if needed <= DEFAULT_ENTRIES {
+        return config;
+    }
+    config.entries(needed.next_power_of_two().try_into().unwrap_or(u32::MAX))
+}
+
+fn two_ports(config: MemConfig) -> (MemTransport, MemTransport) {
     let hub = MemHub::new();
-    (hub.port(MemConfig::default()), hub.port(MemConfig::default()))
+    (hub.port(config), hub.port(config))
 }
 
 /// Measures client and server on one thread.
 pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
     machine::pin(args.core)?;
-    let outstanding = (args.sessions * args.window) as usize;
+    let outstanding = args.outstanding.unwrap_or(args.sessions * args.window) as usize;
+    let ports = ports_for(outstanding);
     if let Some(form) = args.typed {
         let width = Width { sessions: args.sessions as usize, outstanding };
-        return typed_cost::run(form, width, Duration::from_secs_f64(args.secs));
+        let setup = Setup { ports, ..Setup::new(width) };
+        return typed_cost::run(form, &setup, Duration::from_secs_f64(args.secs));
     }
 
     if let Some(which) = args.cc {
@@ -137,7 +172,10 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
             which,
             without: args.without,
             size,
+            sessions: args.sessions as usize,
             outstanding,
+            random: args.random,
+            ports,
             time,
             slow: args.slow,
         });
@@ -148,11 +186,15 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
         args.size,
         if args.size > Load::MAX_ECHO { payload::SINK_ANSWER } else { args.size },
     )?;
+    if args.random {
+        load.choose_sessions();
+    }
     let floor_ns = floor(args.size, outstanding);
 
-    let (client, serving) = two_ports();
+    let (client, serving) = two_ports(ports);
     let peer = serving.local_route();
-    let (mut client, mut serving) = (endpoint(client, args.integrity)?, server(serving)?);
+    let (mut client, mut serving) =
+        (endpoint(client, args.integrity, args.slots)?, server(serving, args.slots)?);
     let mut answerer = answerer(args.inject_corruption)?;
     let mut serve = || {
         serving.run_once(&mut answerer);
@@ -174,6 +216,9 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
         .int("size", args.size as u64)
         .int("sessions", args.sessions.into())
         .int("window", args.window.into())
+        .int("slots", args.slots.into())
+        .int("outstanding", outstanding as u64)
+        .int("random", args.random.into())
         .int("integrity", args.integrity.into())
         .int("rpcs", rpcs)
         .number("ns_per_rpc", Some(ns_per_rpc))
@@ -188,7 +233,7 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
 /// transport without the protocol. The answer has the size of the request, or
 /// [`payload::SINK_ANSWER`] bytes if the request needs several packets.
 fn floor(size: usize, outstanding: usize) -> f64 {
-    let (mut client, mut server) = two_ports();
+    let (mut client, mut server) = two_ports(MemConfig::default());
     let payload = client.capabilities().max_datagram - HEADER_LEN;
     let requests = size.div_ceil(payload).max(1);
     let (request, answer) = match requests {
@@ -241,12 +286,13 @@ fn read_all(rx: &mut impl RxQueue<Route = MemRoute>) -> usize {
 /// Measures client and server on a thread each.
 pub(crate) fn duplex(args: &DuplexArgs) -> Result<(), Failure> {
     let pp_ns = machine::ping_pong(args.core, args.server_core);
-    let (client, serving) = two_ports();
+    let (client, serving) = two_ports(ports_for((args.sessions * args.window) as usize));
     let peer = serving.local_route();
     let stop = AtomicBool::new(false);
     let serve = || -> Result<(), Failure> {
         machine::pin(args.server_core)?;
-        let (mut rpc, mut answerer) = (server(serving)?, answerer(args.inject_corruption)?);
+        let (mut rpc, mut answerer) =
+            (server(serving, args.slots)?, answerer(args.inject_corruption)?);
         while !stop.load(Ordering::Relaxed) {
             rpc.run_once(&mut answerer);
         }
@@ -269,6 +315,7 @@ pub(crate) fn duplex(args: &DuplexArgs) -> Result<(), Failure> {
         .int("resp", args.resp as u64)
         .int("sessions", args.sessions.into())
         .int("window", args.window.into())
+        .int("slots", args.slots.into())
         .int("integrity", args.integrity.into())
         .number("rtt_ns", Some(rtt_ns))
         .int("rpcs", rpcs)
@@ -292,7 +339,7 @@ struct Duplex {
 /// flight per session.
 fn measure(args: &DuplexArgs, transport: MemTransport, peer: MemRoute) -> Result<Duplex, Failure> {
     machine::pin(args.core)?;
-    let mut rpc = endpoint(transport, args.integrity)?;
+    let mut rpc = endpoint(transport, args.integrity, args.slots)?;
     let mut load = Load::new(args.req, args.resp)?;
     load.connect(&mut rpc, peer, args.sessions as usize, || {})?;
     let outstanding = (args.sessions * args.window) as usize;

@@ -23,8 +23,12 @@ enum Work {
     Mirror { len: usize },
     /// The answer has another length than the request.
     Echo { request: usize, answer: usize },
+    /// The answer equals the request, whose length depends on its slot.
+    Mixed,
     /// The answer is a sum over the request.
     Sink { request: usize, answers: Option<SinkAnswers> },
+    /// The answer is large, and the request names its length.
+    Source { answer: usize },
 }
 
 /// A call in flight.
@@ -33,6 +37,20 @@ struct Pending {
     session: usize,
     number: u64,
     sent: raw::Instant,
+}
+
+/// A deterministic generator of random numbers (xorshift64), which costs about a nanosecond.
+struct Choice(u64);
+
+impl Choice {
+    /// A number below `count`.
+    #[inline]
+    fn below(&mut self, count: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((u128::from(self.0) * count as u128) >> 64) as usize
+    }
 }
 
 /// The client of the loop.
@@ -46,6 +64,8 @@ pub(crate) struct Load {
     next_number: u64,
     done: u64,
     latencies: Option<Latencies>,
+    /// Selects the session of each call; `None` if each call in flight stays on one session.
+    choice: Option<Choice>,
     control: Option<Vec<u8>>,
     failure: Option<Failure>,
     /// The peer of the sessions, for error messages.
@@ -56,7 +76,9 @@ impl Load {
     /// Largest request, in bytes, that always goes to an echo or mirror method, whose answers are
     /// compared byte by byte. A larger request with an answer of [`SINK_ANSWER`] bytes goes to the
     /// sink: the client fills the request once and only numbers it for each call, and the server
-    /// answers with a sum. So the loop does not measure the writing and comparing of patterns.
+    /// answers with a sum. So the loop does not measure the writing and comparing of patterns. A
+    /// larger answer to a request of [`SINK_ANSWER`] bytes comes from the source: the server does
+    /// not write it again, and the client compares one word of each KiB.
     pub(crate) const MAX_ECHO: usize = 4_096;
 
     /// Calls with requests of `request` bytes that ask for `answer` bytes.
@@ -65,6 +87,8 @@ impl Load {
             Work::Mirror { len: request }
         } else if request > Self::MAX_ECHO && answer == SINK_ANSWER {
             Work::Sink { request, answers: None }
+        } else if answer > Self::MAX_ECHO && request == SINK_ANSWER {
+            Work::Source { answer }
         } else {
             Work::Echo { request, answer }
         };
@@ -78,7 +102,17 @@ impl Load {
         if request.max(answer) > most {
             return Err(Failure::new(format!("requests and answers have at most {most} bytes")));
         }
-        Ok(Self {
+        Ok(Self::of(work))
+    }
+
+    /// Calls whose requests have the lengths [`payload::MIXED`], slot by slot, with answers of the
+    /// same length.
+    pub(crate) fn mixed() -> Self {
+        Self::of(Work::Mixed)
+    }
+
+    fn of(work: Work) -> Self {
+        Self {
             work,
             sessions: Vec::new(),
             opened: 0,
@@ -88,19 +122,27 @@ impl Load {
             next_number: 0,
             done: 0,
             latencies: None,
+            choice: None,
             control: None,
             failure: None,
             peer: String::new(),
-        })
+        }
     }
 
-    /// Payload of a call in bytes, request and answer together.
+    /// Payload of a call in bytes, request and answer together. The average if calls differ.
     pub(crate) fn payload(&self) -> usize {
         match self.work {
             Work::Mirror { len } => 2 * len,
+            Work::Mixed => 2 * payload::MIXED.iter().sum::<usize>() / payload::MIXED.len(),
+            Work::Source { answer } => SINK_ANSWER + answer,
             Work::Echo { request, answer } => request + answer,
             Work::Sink { request, .. } => request + SINK_ANSWER,
         }
+    }
+
+    /// Makes each call on a session chosen at random, equally in every run.
+    pub(crate) fn choose_sessions(&mut self) {
+        self.choice = Some(Choice(0x9e37_79b9_7f4a_7c15));
     }
 
     /// Starts to measure latencies.
@@ -134,7 +176,8 @@ impl Load {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), Failure> {
+    /// The failure of a call or session, if there was one.
+    pub(crate) fn check(&mut self) -> Result<(), Failure> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
@@ -153,28 +196,32 @@ impl Load {
         duration: Duration,
         mut others: impl FnMut(),
     ) -> Result<(u64, Duration), Failure> {
+        self.run_pausing(rpc, outstanding, duration, |_, _| others())
+    }
+
+    /// Like [`Self::run`], but calls `pause` after each turn, with the amount of its work.
+    pub(crate) fn run_pausing<T: Transport>(
+        &mut self,
+        rpc: &mut Rpc<T>,
+        outstanding: usize,
+        duration: Duration,
+        mut pause: impl FnMut(&mut Rpc<T>, usize),
+    ) -> Result<(u64, Duration), Failure> {
         let (start, before) = (Instant::now(), self.done);
-        self.is_running = true;
-        let nothing = Pending { session: 0, number: 0, sent: raw::Instant::ZERO };
-        self.calls = vec![nothing; outstanding];
-        let mut cx = rpc.context();
-        for slot in 0..outstanding {
-            self.calls[slot].session = slot % self.sessions.len();
-            let request = self.request(&mut cx)?;
-            self.under_way += 1;
-            self.call(&mut cx, slot, request);
-        }
+        self.begin(rpc, outstanding)?;
         let mut progress = (self.done, start);
         let mut turns = 0u32;
-        while self.under_way > 0 {
-            rpc.run_once(self);
-            others();
+        while self.is_under_way() {
+            let work = rpc.run_once(self);
+            pause(rpc, work);
             turns += 1;
             if !turns.is_multiple_of(TURNS) {
                 continue;
             }
             let now = Instant::now();
-            self.is_running &= now - start < duration;
+            if now - start >= duration {
+                self.end();
+            }
             if progress.0 != self.done {
                 progress = (self.done, now);
             } else if now - progress.1 > STALL_LIMIT {
@@ -192,16 +239,59 @@ impl Load {
         Ok((self.done - before, start.elapsed()))
     }
 
-    /// Allocates a request. Fills a mirror or sink request; [`Self::call`] fills an echo request.
-    fn request<T: Transport>(&mut self, cx: &mut Context<'_, T>) -> Result<MsgBuf, Failure> {
-        let (Work::Mirror { len }
-        | Work::Echo { request: len, .. }
-        | Work::Sink { request: len, .. }) = self.work;
+    /// Makes the first `outstanding` calls. Each answer triggers the next call until [`Self::end`].
+    pub(crate) fn begin<T: Transport>(
+        &mut self,
+        rpc: &mut Rpc<T>,
+        outstanding: usize,
+    ) -> Result<(), Failure> {
+        self.is_running = true;
+        let nothing = Pending { session: 0, number: 0, sent: raw::Instant::ZERO };
+        self.calls = vec![nothing; outstanding];
+        let mut cx = rpc.context();
+        for slot in 0..outstanding {
+            self.calls[slot].session = slot % self.sessions.len();
+            let request = self.request(&mut cx, slot)?;
+            self.under_way += 1;
+            self.call(&mut cx, slot, request);
+        }
+        Ok(())
+    }
+
+    /// From now on, answers trigger no more calls.
+    pub(crate) fn end(&mut self) {
+        self.is_running = false;
+    }
+
+    /// Whether calls are in flight.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way > 0
+    }
+
+    /// Number of answered calls.
+    pub(crate) fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Allocates a request for a slot. Fills a mirror or sink request; [`Self::call`] fills the
+    /// others.
+    fn request<T: Transport>(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        slot: usize,
+    ) -> Result<MsgBuf, Failure> {
+        let len = match self.work {
+            Work::Mirror { len }
+            | Work::Echo { request: len, .. }
+            | Work::Sink { request: len, .. } => len,
+            Work::Mixed => payload::MIXED[slot % payload::MIXED.len()],
+            Work::Source { .. } => SINK_ANSWER,
+        };
         let mut request = cx.alloc(len).map_err(Failure::of("no request"))?;
         request.resize(len);
         match &mut self.work {
-            Work::Mirror { .. } => payload::fill(request.as_mut_slice()),
-            Work::Echo { .. } => {}
+            Work::Mirror { .. } | Work::Mixed => payload::fill(request.as_mut_slice()),
+            Work::Echo { .. } | Work::Source { .. } => {}
             Work::Sink { answers, .. } => {
                 payload::fill(request.as_mut_slice());
                 *answers = Some(SinkAnswers::to(request.as_slice()));
@@ -217,9 +307,13 @@ impl Load {
         self.next_number += 1;
         let method = match self.work {
             // In a request of 8 bytes or more, the number makes the bytes unique to this call.
-            Work::Mirror { .. } => {
+            Work::Mirror { .. } | Work::Mixed => {
                 payload::number_request(request.as_mut_slice(), number);
                 methods::MIRROR
+            }
+            Work::Source { answer } => {
+                payload::write_echo(request.as_mut_slice(), number, answer);
+                methods::SOURCE
             }
             Work::Echo { answer, .. } => {
                 payload::write_echo(request.as_mut_slice(), number, answer);
@@ -232,6 +326,9 @@ impl Load {
         };
         let pending = &mut self.calls[slot];
         (pending.number, pending.sent) = (number, cx.now());
+        if let Some(choice) = &mut self.choice {
+            pending.session = choice.below(self.sessions.len());
+        }
         if let Err(rejected) =
             cx.call(self.sessions[pending.session], NewCall::new(method, request, slot as u64))
         {
@@ -266,7 +363,8 @@ impl Load {
     #[inline(always)]
     fn is_answer(&self, request: &MsgBuf, answer: &[u8], number: u64) -> bool {
         match &self.work {
-            Work::Mirror { .. } => payload::is_equal(answer, request.as_slice()),
+            Work::Mirror { .. } | Work::Mixed => payload::is_equal(answer, request.as_slice()),
+            Work::Source { answer: len } => payload::is_sourced(answer, number, *len),
             Work::Echo { answer: len, .. } => payload::is_echo(answer, number, *len),
             Work::Sink { answers, .. } => {
                 answers.as_ref().is_some_and(|answers| answers.is_answer(answer, number))
@@ -324,5 +422,21 @@ impl<T: Transport> App<T> for Load {
                 self.fail(format!("the session to {peer} closed: {cause}"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_choices_repeat_and_are_spread_evenly() {
+        let counts = || {
+            let (mut choice, mut counts) = (Choice(1), [0u32; 10]);
+            (0..10_000).for_each(|_| counts[choice.below(10)] += 1);
+            counts
+        };
+        assert_eq!(counts(), counts());
+        assert!(counts().iter().all(|&count| (850..1_150).contains(&count)), "{:?}", counts());
     }
 }

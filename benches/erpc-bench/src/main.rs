@@ -1,21 +1,26 @@
 //! Measures erpc and its baselines. Each command prints its results on standard output as lines of
 //! JSON, most commands one line, and text for people on standard error.
 
+mod bars;
 mod client;
 mod congestion;
 mod control;
 mod failure;
 mod figures;
+mod idle;
 mod inprocess;
+mod instructions;
 mod load;
 mod machine;
 mod methods;
 mod payload;
+mod peers;
 mod queue;
 mod raw;
 mod report;
 mod server;
 mod service;
+mod sessions;
 mod shared;
 mod stream;
 mod tasks;
@@ -48,6 +53,10 @@ enum Command {
     Stream(stream::StreamArgs),
     /// Cost of a switch between two tasks of one endpoint
     Tasks(tasks::TasksArgs),
+    /// Memory and CPU time of idle sessions
+    Sessions(sessions::SessionsArgs),
+    /// Runs a hot path a fixed number of times, for tools that count instructions
+    Instructions(instructions::InstructionsArgs),
     /// Bandwidth under packet loss
     Loss(congestion::LossArgs),
     /// Latency of calls that lose packets
@@ -70,6 +79,8 @@ enum Command {
     Queue(queue::QueueArgs),
     /// Workloads w1 to w3 over bare sockets, as the baseline of `client`
     Raw(raw::RawArgs),
+    /// erpc and its baselines, in alternation, with the ratios of their results
+    Bars(bars::BarsArgs),
     #[command(hide = true)]
     RawServer(raw::ServerArgs),
 }
@@ -97,6 +108,8 @@ fn main() -> ExitCode {
         Command::Factors(args) => congestion::factors(&args),
         Command::Stream(args) => stream::run(&args),
         Command::Tasks(args) => tasks::run(&args),
+        Command::Sessions(args) => sessions::run(&args),
+        Command::Instructions(args) => instructions::run(&args),
         Command::Loss(args) => congestion::loss(&args),
         Command::Recovery(args) => congestion::recovery(&args),
         Command::Incast(args) => congestion::incast(&args),
@@ -108,6 +121,7 @@ fn main() -> ExitCode {
         Command::Handler(args) => congestion::handler(&args),
         Command::Queue(args) => queue::run(&args),
         Command::Raw(args) => raw::run(&args),
+        Command::Bars(args) => bars::run(&args),
         Command::RawServer(args) => raw::serve(&args),
     };
     match result {

@@ -12,6 +12,8 @@ pub(crate) const MIRROR: u32 = method_id("bench.v1.Raw/Mirror");
 pub(crate) const ECHO: u32 = method_id("bench.v1.Raw/Echo");
 /// Takes large requests. The answer is a short checksum.
 pub(crate) const SINK: u32 = method_id("bench.v1.Raw/Sink");
+/// The answer has the size that the request asks for, and is large.
+pub(crate) const SOURCE: u32 = method_id("bench.v1.Raw/Source");
 /// Answers a [`Control`] with a [`ServerState`].
 pub(crate) const CONTROL: u32 = method_id("bench.v1.Raw/Control");
 

@@ -12,7 +12,8 @@
 //! In an echo, each word of the pattern depends on the call's number and on the word's position. So
 //! a request and its answer start with the same bytes, and the answer of another call is detected.
 //! In a sink request, the words of the pattern depend only on their positions. A mirror request
-//! looks like a sink request; its answer has the same bytes.
+//! looks like a sink request; its answer has the same bytes. A request to the source looks like an
+//! echo request; its answer looks like a sink request.
 
 /// Smallest request and smallest answer of an echo, in bytes.
 pub(crate) const MIN_ECHO: usize = 2 * WORD;
@@ -30,7 +31,10 @@ pub(crate) fn message(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Bytes of a sink's answer.
+/// Bytes of the messages of a mixed load.
+pub(crate) const MIXED: [usize; 8] = [32, 64, 128, 256, 512, 1_024, 2_048, 4_096];
+
+/// Bytes of a sink's answer, and of a request to the source.
 pub(crate) const SINK_ANSWER: usize = 32;
 /// The sum of a sink includes one word of each block of this many bytes. So the sum detects missing
 /// parts of a large message, although the server does not read all of the message.
@@ -145,6 +149,28 @@ pub(crate) fn number_of(message: &[u8]) -> u64 {
     message.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
+/// Writes the source's answer `number`. Memory that already holds an answer of the source gets
+/// only its number: a server that answers again in the same memory need not write all of it, as a
+/// client that calls again with the same request does not.
+pub(crate) fn source(out: &mut [u8], number: u64) {
+    if !is_sampled(out) {
+        fill(out);
+    }
+    number_request(out, number);
+}
+
+/// Whether this is the source's answer `number`, of `len` bytes. Reads one word of each KiB.
+pub(crate) fn is_sourced(answer: &[u8], number: u64, len: usize) -> bool {
+    answer.len() == len && number_of(answer) == number && is_sampled(answer)
+}
+
+/// Whether the last word, and one word of each KiB except the first, are those of the pattern.
+fn is_sampled(message: &[u8]) -> bool {
+    let is_word = |at: usize| number_of(&message[at..]) == word(0, (at / WORD) as u64);
+    let Some(last) = (message.len() / WORD).checked_sub(1) else { return false };
+    (SUM_STEP..=last * WORD).step_by(SUM_STEP).chain([last * WORD]).all(is_word)
+}
+
 fn sum(message: &[u8]) -> u64 {
     message.chunks(SUM_STEP).map(number_of).fold(0, u64::wrapping_add)
 }
@@ -205,6 +231,21 @@ mod tests {
         }
         assert_eq!(wanted(&[0; 15]), None);
         assert_eq!(wanted(&[0; 16]), None);
+    }
+
+    #[test]
+    fn a_sourced_answer_is_whole_and_belongs_to_its_call() {
+        let mut answer = vec![0; 100_000];
+        source(&mut answer, 77);
+        assert!(is_sourced(&answer, 77, 100_000));
+        assert!(!is_sourced(&answer, 78, 100_000));
+        assert!(!is_sourced(&answer[..99_000], 77, 100_000));
+        source(&mut answer, 78);
+        assert!(is_sourced(&answer, 78, 100_000));
+        answer[50_000..52_000].fill(0);
+        assert!(!is_sourced(&answer, 78, 100_000));
+        source(&mut answer, 79);
+        assert!(is_sourced(&answer, 79, 100_000), "the damaged memory is filled again");
     }
 
     #[test]

@@ -10,8 +10,10 @@ use erpc::UdpConfig;
 use erpc::raw::ListenGroup;
 use erpc::raw::{Acceptor, Rpc};
 use erpc::{EndpointConfig, Transport, Udp};
+use erpc_core::protocol::DEFAULT_SLOTS;
 
 use crate::failure::Failure;
+use crate::idle::{Idle, Pauses};
 use crate::machine;
 use crate::service::Answerer;
 
@@ -26,9 +28,15 @@ pub(crate) struct ServerArgs {
     /// Core of the first thread; the others follow on the next cores
     #[arg(long)]
     core: Option<usize>,
-    /// Sleep when idle, instead of spinning
+    /// What the server does while it has no work
+    #[arg(long, value_enum, default_value_t = Idle::Spin)]
+    idle: Idle,
+    /// Slots of a session: a power of two up to 64. The client may have fewer
+    #[arg(long, default_value_t = DEFAULT_SLOTS as u8)]
+    slots: u8,
+    /// Largest datagram, in bytes [default: what the interface carries]
     #[arg(long)]
-    sleep: bool,
+    max_datagram: Option<usize>,
     /// One datagram per packet, without UDP_SEGMENT and UDP_GRO, to compare with `raw` and `raw
     /// --mmsg`
     #[arg(long)]
@@ -40,7 +48,10 @@ pub(crate) struct ServerArgs {
 
 /// Serves until the process is killed.
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
-    let config = UdpConfig::new().address(args.addr).offload(!args.no_offload);
+    let mut config = UdpConfig::new().address(args.addr).offload(!args.no_offload);
+    if let Some(bytes) = args.max_datagram {
+        config = config.max_datagram(bytes);
+    }
     let transports =
         Udp::bind_group(&config, args.threads.into()).map_err(Failure::of("cannot serve"))?;
     let ports =
@@ -49,8 +60,8 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
     let mut endpoints = Vec::new();
     for transport in transports {
         let steer = transport.capabilities().steer;
-        let mut rpc =
-            Rpc::new(transport, EndpointConfig::new()).map_err(Failure::of("no endpoint"))?;
+        let mut rpc = Rpc::new(transport, EndpointConfig::new().slots(args.slots))
+            .map_err(Failure::of("no endpoint"))?;
         rpc.listen(Acceptor::new(Arc::clone(&group), steer));
         endpoints.push(rpc);
     }
@@ -75,6 +86,7 @@ fn serve(mut rpc: Rpc<Udp>, args: &ServerArgs, index: usize) -> Result<(), Failu
     }
     let mut answerer = Answerer::new(args.inject_corruption)
         .map_err(Failure::of("the service does not register"))?;
+    let mut pauses = Pauses::new(args.idle);
     loop {
         let work = rpc.run_once(&mut answerer);
         if let Some(time) = answerer.take_park() {
@@ -83,9 +95,7 @@ fn serve(mut rpc: Rpc<Udp>, args: &ServerArgs, index: usize) -> Result<(), Failu
             thread::sleep(time);
             rpc.rested();
         }
-        if args.sleep && work == 0 {
-            rpc.wait(None);
-        }
+        pauses.after_turn(&mut rpc, work);
     }
 }
 

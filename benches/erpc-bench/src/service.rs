@@ -160,6 +160,23 @@ impl Answerer {
         true
     }
 
+    /// Like `echo`, for large answers: see [`payload::source`].
+    fn source<T: Transport>(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        handle: RequestHandle,
+        kept: Option<ResponseBuffer>,
+        body: &[u8],
+    ) -> bool {
+        let Some(len) = payload::wanted(body) else { return false };
+        let Ok(mut answer) = cx.response_buffer(kept, len) else { return false };
+        answer.resize(len);
+        payload::source(answer.as_mut_slice(), payload::number_of(body));
+        self.damage(answer.as_mut_slice());
+        cx.respond(handle, answer, false);
+        true
+    }
+
     fn answer<T: Transport>(
         &mut self,
         cx: &mut Context<'_, T>,
@@ -170,7 +187,7 @@ impl Answerer {
     ) -> Result<Option<MsgBuf>, Status> {
         let bad = || Status::invalid_argument("not a request of this benchmark");
         let mut answer = match method {
-            methods::ECHO | methods::MIRROR => return Err(bad()),
+            methods::ECHO | methods::MIRROR | methods::SOURCE => return Err(bad()),
             methods::SINK => filled(cx, kept, &payload::answer_sink(body))?,
             methods::CONTROL => {
                 let state = self.control(cx.loop_gaps(), body).ok_or_else(bad)?;
@@ -194,6 +211,7 @@ impl<T: Transport> App<T> for Answerer {
         let is_answered = match method {
             methods::MIRROR => self.mirror(cx, request.handle, kept.take(), body),
             methods::ECHO => self.echo(cx, request.handle, kept.take(), body),
+            methods::SOURCE => self.source(cx, request.handle, kept.take(), body),
             _ => false,
         };
         if !is_answered {

@@ -58,8 +58,13 @@ pub(crate) struct Cost {
     pub(crate) without: Without,
     /// Bytes of each request, and of each answer.
     pub(crate) size: usize,
+    pub(crate) sessions: usize,
     /// Calls in progress.
     pub(crate) outstanding: usize,
+    /// Whether each call is made on a session chosen at random.
+    pub(crate) random: bool,
+    /// Settings of the ports of both ends.
+    pub(crate) ports: MemConfig,
     pub(crate) time: Duration,
     /// For a slow environment such as valgrind: Timely takes no round trip below 1 s for
     /// congestion, and a timeout expires at least 500 ms after the round trip.
@@ -76,11 +81,15 @@ type EndpointPair = Pair<MemTransport, MemTransport, Answerer>;
 
 fn connect(cost: &Cost, config: &EndpointConfig) -> Result<EndpointPair, Failure> {
     let hub = MemHub::new();
-    let (client, serving) = (hub.port(MemConfig::default()), hub.port(MemConfig::default()));
+    let (client, serving) = (hub.port(cost.ports), hub.port(cost.ports));
     let peer = serving.local_route();
-    let load = Load::new(cost.size, cost.size)?;
+    let mut load = Load::new(cost.size, cost.size)?;
+    if cost.random {
+        load.choose_sessions();
+    }
+    let width = (cost.sessions, cost.outstanding);
     let mut ends =
-        Pair::connect((client, serving), peer, config, answerer()?, load, cost.outstanding)?;
+        Pair::connect_sessions((client, serving), peer, config, answerer()?, load, width)?;
     ends.run(WARMUP)?;
     Ok(ends)
 }
@@ -127,13 +136,18 @@ pub(crate) fn run(cost: &Cost) -> Result<(), Failure> {
     let name = |text: Option<clap::builder::PossibleValue>| {
         text.map_or_else(String::new, |value| value.get_name().to_owned())
     };
+    let (on, off) = (median(with), median(without));
     Line::new()
         .text("cc", &name(cost.which.to_possible_value()))
         .text("without", &name(cost.without.to_possible_value()))
         .int("size", cost.size as u64)
+        .int("sessions", cost.sessions as u64)
+        .int("outstanding", cost.outstanding as u64)
+        .int("random", cost.random.into())
         .int("rpcs", rpcs)
-        .number("on_ns_per_rpc", median(with))
-        .number("off_ns_per_rpc", median(without))
+        .number("ns_per_rpc", on.xor(off))
+        .number("on_ns_per_rpc", on)
+        .number("off_ns_per_rpc", off)
         .number("overhead", median(more))
         .print();
     Ok(())

@@ -46,20 +46,33 @@ pub(super) struct Pair<C: Transport, S: Transport, A> {
 }
 
 impl<C: Transport, S: Transport, A: Answers<S>> Pair<C, S, A> {
-    /// Connects `client` to `serving`, with sessions for `outstanding` calls at a time.
+    /// Connects `client` to `serving`, with as many sessions as `outstanding` calls at a time need.
     pub(super) fn connect(
-        (client, serving): (C, S),
+        ends: (C, S),
         peer: C::Route,
         config: &EndpointConfig,
         answerer: A,
         load: Load,
         outstanding: usize,
     ) -> Result<Self, Failure> {
+        let width = (outstanding.div_ceil(8), outstanding);
+        Self::connect_sessions(ends, peer, config, answerer, load, width)
+    }
+
+    /// Connects `client` to `serving` with a number of sessions, for a number of calls at a time.
+    pub(super) fn connect_sessions(
+        (client, serving): (C, S),
+        peer: C::Route,
+        config: &EndpointConfig,
+        answerer: A,
+        load: Load,
+        (sessions, outstanding): (usize, usize),
+    ) -> Result<Self, Failure> {
         let server = server(serving, config.clone())?;
         let client = Rpc::new(client, config.clone()).map_err(Failure::of("no endpoint"))?;
         let mut pair = Self { client, server, answerer, load, outstanding };
         let Self { client, server, answerer, load, .. } = &mut pair;
-        load.connect(client, peer, outstanding.div_ceil(8), || {
+        load.connect(client, peer, sessions, || {
             server.run_once(answerer);
         })?;
         Ok(pair)

@@ -14,7 +14,7 @@ enum Value {
 
 /// One line: the result of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Row(Vec<(String, Value)>);
+pub(crate) struct Row(Vec<(String, Value)>);
 
 impl Row {
     fn value(&self, name: &str) -> Option<&Value> {
@@ -22,7 +22,7 @@ impl Row {
     }
 
     /// `None` if the field is missing, `null` or a text.
-    pub(super) fn number(&self, name: &str) -> Option<f64> {
+    pub(crate) fn number(&self, name: &str) -> Option<f64> {
         match self.value(name) {
             Some(Value::Number(number)) => Some(*number),
             _ => None,
@@ -56,7 +56,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Row>, Failure> {
 }
 
 /// Parses lines. The error names the line.
-pub(super) fn rows(text: &str) -> Result<Vec<Row>, String> {
+pub(crate) fn rows(text: &str) -> Result<Vec<Row>, String> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let parsed = lines.map(|(number, line)| {
         Parser(line.trim())

@@ -12,6 +12,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use catalogue::FIGURES;
+pub(crate) use data::{Row, rows};
 
 use crate::failure::Failure;
 use crate::report::Line;

@@ -8,8 +8,10 @@ use super::sys::{self, Datagram, MAX_MANY, NOBODY};
 
 /// Largest UDP payload over IPv4.
 const MAX_UDP: usize = 65_507;
-/// Most segments per send in Linux (`UDP_MAX_SEGMENTS`; newer kernels allow more).
-const MAX_SEGMENTS: usize = 64;
+/// Most segments per send in every Linux with UDP_SEGMENT (`UDP_MAX_SEGMENTS`).
+pub(super) const COMMON_SEGMENTS: u32 = 64;
+/// Most segments per send since Linux 6.9.
+pub(super) const MAX_SEGMENTS: u32 = 128;
 /// Bytes that a stream reads, or collects for one write.
 const STREAM_BUFFER: usize = 256 << 10;
 
@@ -211,14 +213,15 @@ impl<'s> Joined<'s> {
         Ok(Self { socket, memory: vec![0; MAX_UDP], len: 0, message_len, peer: None, is_connected })
     }
 
-    /// A sender of messages of `message_len` bytes.
+    /// A sender of messages of `message_len` bytes, at most `segments` per system call.
     pub(super) fn sender(
         socket: &'s UdpSocket,
         message_len: usize,
+        segments: u32,
         is_connected: bool,
     ) -> io::Result<Self> {
         sys::set_segment_size(socket, message_len)?;
-        let run = (MAX_UDP / message_len).min(MAX_SEGMENTS) * message_len;
+        let run = (MAX_UDP / message_len).min(segments as usize) * message_len;
         Ok(Self { socket, memory: vec![0; run], len: 0, message_len, peer: None, is_connected })
     }
 }

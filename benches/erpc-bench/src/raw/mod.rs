@@ -5,6 +5,7 @@
 mod bulk;
 mod echo;
 mod link;
+mod peers;
 mod server;
 mod sys;
 mod watch;
@@ -18,7 +19,9 @@ use std::{env, io};
 use bulk::{BulkClient, Carrier};
 use clap::{Args, ValueEnum};
 use echo::{EchoClient, Sizes};
-use link::{Joined, Many, Single, SingleConnected, SingleSender, StreamReceiver, StreamSender};
+use link::{COMMON_SEGMENTS, Joined, MAX_SEGMENTS, Many, Single};
+use link::{SingleConnected, SingleSender, StreamReceiver, StreamSender};
+use peers::PeersClient;
 pub(crate) use server::{ServerArgs, serve};
 
 use erpc::Retransmissions;
@@ -87,6 +90,10 @@ pub(crate) struct RawArgs {
     /// UDP with UDP_SEGMENT and UDP_GRO
     #[arg(long, group = "mode")]
     gso: bool,
+    /// Messages per system call that sends (with `--gso`, w1 and w2). More than 64 need Linux 6.9
+    #[arg(long, default_value_t = COMMON_SEGMENTS,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SEGMENTS)))]
+    segments: u32,
     /// UDP with sendmmsg and recvmmsg
     #[arg(long, group = "mode")]
     mmsg: bool,
@@ -96,16 +103,29 @@ pub(crate) struct RawArgs {
     /// Block in receive calls instead of spinning; works with each of the modes above
     #[arg(long)]
     block: bool,
+    /// Requests and answers of 32 to 4,096 bytes, 8 lengths in turn (w2, one datagram per call)
+    #[arg(long, conflicts_with_all = ["req", "resp", "gso", "mmsg", "tcp", "peers"])]
+    mixed: bool,
+    /// Clients with a socket and one call in flight each, in one thread; the server uses `--mmsg`
+    /// (w2)
+    #[arg(long, conflicts_with_all = ["outstanding", "gso", "tcp", "block"],
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    peers: Option<u32>,
 }
 
 impl RawArgs {
     fn mode(&self) -> Mode {
-        match (self.gso, self.mmsg, self.tcp) {
+        match (self.gso, self.mmsg || self.peers.is_some(), self.tcp) {
             (true, ..) => Mode::Gso,
             (_, true, _) => Mode::Mmsg,
             (.., true) => Mode::Tcp,
             _ => Mode::Single,
         }
+    }
+
+    /// Whether both sides give up their core while they have no work: they share it.
+    fn yields(&self) -> bool {
+        self.core == self.server_core
     }
 
     /// The name that the results give to the system calls of this run.
@@ -126,6 +146,10 @@ impl RawArgs {
         let is_bulk = self.workload == Workload::W3;
         let request = self.req.unwrap_or(if is_bulk { 8 << 20 } else { 32 });
         let answer = if is_bulk { SINK_ANSWER } else { self.resp };
+        let (request, answer) = match self.mixed {
+            true => (payload::MIXED[payload::MIXED.len() - 1], answer),
+            false => (request, answer),
+        };
         let max = if is_bulk { 1 << 30 } else { 60_000 };
         if !(MIN_ECHO..=max).contains(&request) || !(MIN_ECHO..=60_000).contains(&answer) {
             return Err(Failure::new(format!(
@@ -173,7 +197,9 @@ impl ServerProcess {
         command.args(["--core", &args.server_core.to_string()]);
         command.args(["--req", &sizes.request.to_string(), "--resp", &sizes.answer.to_string()]);
         command.args((args.workload == Workload::W3).then_some("--bulk"));
+        command.args(["--segments", &args.segments.to_string()]);
         command.args(args.block.then_some("--block"));
+        command.args(args.yields().then_some("--yields"));
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -217,6 +243,14 @@ pub(crate) fn run(args: &RawArgs) -> Result<(), Failure> {
         Ok(socket)
     };
     let outstanding = if args.workload == Workload::W2 { args.outstanding as usize } else { 1 };
+    let yields = args.yields();
+    if let Some(peers) = args.peers {
+        let sockets: io::Result<Vec<_>> = (0..peers).map(|_| connect_udp()).collect();
+        let sockets = sockets.map_err(&io)?;
+        let mut client = PeersClient::new(&sockets, sizes, yields);
+        let clients = sockets.len();
+        return measure.run(clients, |duration, latencies| client.run(duration, latencies));
+    }
     match (args.workload, args.mode()) {
         (Workload::W3, Mode::Tcp) => {
             let stream = TcpStream::connect(server.address).map_err(&io)?;
@@ -233,28 +267,31 @@ pub(crate) fn run(args: &RawArgs) -> Result<(), Failure> {
         (_, Mode::Single) => {
             let socket = connect_udp().map_err(&io)?;
             let (rx, tx) = (SingleConnected(Single::new(&socket)), SingleSender(&socket));
-            let mut client = EchoClient::new(rx, tx, sizes, outstanding);
+            let mut client = EchoClient::new(rx, tx, sizes, outstanding, yields);
+            if args.mixed {
+                client = client.mixed();
+            }
             measure.run(outstanding, |duration, latencies| client.run(duration, latencies))
         }
         (_, Mode::Mmsg) => {
             let socket = connect_udp().map_err(&io)?;
             let (rx, tx) =
                 (Many::new(&socket, sizes.answer, true), Many::new(&socket, sizes.request, true));
-            let mut client = EchoClient::new(rx, tx, sizes, outstanding);
+            let mut client = EchoClient::new(rx, tx, sizes, outstanding, yields);
             measure.run(outstanding, |duration, latencies| client.run(duration, latencies))
         }
         (_, Mode::Gso) => {
             let socket = connect_udp().map_err(&io)?;
             let rx = Joined::receiver(&socket, sizes.answer, true).map_err(&io)?;
-            let tx = Joined::sender(&socket, sizes.request, true).map_err(&io)?;
-            let mut client = EchoClient::new(rx, tx, sizes, outstanding);
+            let tx = Joined::sender(&socket, sizes.request, args.segments, true).map_err(&io)?;
+            let mut client = EchoClient::new(rx, tx, sizes, outstanding, yields);
             measure.run(outstanding, |duration, latencies| client.run(duration, latencies))
         }
         (_, Mode::Tcp) => {
             let stream = TcpStream::connect(server.address).map_err(&io)?;
             prepare_tcp(&stream, args.block).map_err(&io)?;
             let (rx, tx) = (StreamReceiver::new(&stream, sizes.answer), StreamSender::new(&stream));
-            let mut client = EchoClient::new(rx, tx, sizes, outstanding);
+            let mut client = EchoClient::new(rx, tx, sizes, outstanding, yields);
             measure.run(outstanding, |duration, latencies| client.run(duration, latencies))
         }
     }
@@ -291,7 +328,10 @@ impl Measure<'_> {
             ops,
             ops_total: warmup + ops,
             elapsed,
-            payload: self.sizes.request + self.sizes.answer,
+            payload: match self.args.mixed {
+                true => 2 * payload::MIXED.iter().sum::<usize>() / payload::MIXED.len(),
+                false => self.sizes.request + self.sizes.answer,
+            },
             latencies,
             cpu_client: machine::cpu_time() - client,
             cpu_server: Some(self.server.cpu_time().saturating_sub(server)),

@@ -25,7 +25,11 @@ pub(crate) struct ServerArgs {
     #[arg(long)]
     bulk: bool,
     #[arg(long)]
+    segments: u32,
+    #[arg(long)]
     block: bool,
+    #[arg(long)]
+    yields: bool,
 }
 
 fn ready(address: SocketAddr) {
@@ -53,17 +57,18 @@ fn serve_udp(args: &ServerArgs, alive: &mut Alive) -> io::Result<()> {
             ready(socket.local_addr()?);
             let (mut rx, mut tx) =
                 (Many::new(&socket, args.req, false), Many::new(&socket, args.resp, false));
-            echo::serve(&mut rx, &mut tx, alive)
+            echo::serve(&mut rx, &mut tx, alive, args.yields)
         }
         Mode::Gso => {
             let mut rx = Joined::receiver(&socket, args.req, false)?;
-            let mut tx = Joined::sender(&socket, args.resp, false)?;
+            let mut tx = Joined::sender(&socket, args.resp, args.segments, false)?;
             ready(socket.local_addr()?);
-            echo::serve(&mut rx, &mut tx, alive)
+            echo::serve(&mut rx, &mut tx, alive, args.yields)
         }
         Mode::Single | Mode::Tcp => {
             ready(socket.local_addr()?);
-            echo::serve(&mut Single::new(&socket), &mut SingleSender(&socket), alive)
+            let (mut rx, mut tx) = (Single::new(&socket), SingleSender(&socket));
+            echo::serve(&mut rx, &mut tx, alive, args.yields)
         }
     }
 }
@@ -76,5 +81,6 @@ fn serve_tcp(args: &ServerArgs, alive: &mut Alive) -> io::Result<()> {
     if args.bulk {
         return bulk::serve_stream(&stream, alive);
     }
-    echo::serve(&mut StreamReceiver::new(&stream, args.req), &mut StreamSender::new(&stream), alive)
+    let (mut rx, mut tx) = (StreamReceiver::new(&stream, args.req), StreamSender::new(&stream));
+    echo::serve(&mut rx, &mut tx, alive, args.yields)
 }

@@ -4,17 +4,19 @@
 use std::sync::Arc;
 
 use erpc::raw::ListenGroup;
-use erpc::raw::{Acceptor, App, Context, MsgBuf, NewCall, Reply, Rpc, SessionEvent, SessionId};
-use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
-use erpc::{CallError, EndpointConfig, Transport};
+use erpc::raw::{
+    Acceptor, App, Body, Context, MsgBuf, NewCall, Reply, Rpc, SessionEvent, SessionId,
+};
+use erpc::transport::mem::MemTransport;
+use erpc::{CallError, Transport};
 
-use super::{Subject, Width};
+use super::{Clock, Setup, Subject};
 use crate::failure::Failure;
 
 /// How a form of the call writes requests and reads answers.
-pub(super) trait Messages {
+pub(crate) trait Messages {
     /// Initial size of a request's buffer, in bytes.
-    const REQUEST: usize;
+    fn room(&self) -> usize;
 
     fn method(&self) -> u32;
 
@@ -26,52 +28,91 @@ pub(super) trait Messages {
 }
 
 /// A client and a server.
-pub(super) struct ClosedLoop<M, S> {
-    client: Rpc<MemTransport>,
+pub(crate) struct ClosedLoop<M, S, T: Transport = MemTransport> {
+    client: Rpc<T>,
     calls: Calls<M>,
-    server: Rpc<MemTransport>,
+    server: Rpc<T>,
     app: S,
     outstanding: usize,
+    clock: Clock,
 }
 
 impl<M: Messages, S: App<MemTransport>> ClosedLoop<M, S> {
-    /// Connects a client to a server whose application is `app`.
-    pub(super) fn new(width: Width, messages: M, mut app: S) -> Result<Self, Failure> {
-        let Width { sessions, outstanding } = width;
-        let hub = MemHub::new();
-        let rpc = || {
-            Rpc::new(hub.port(MemConfig::default()), EndpointConfig::new())
-                .map_err(Failure::of("no endpoint"))
-        };
-        let (mut client, mut server) = (rpc()?, rpc()?);
-        server.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
-        let peer = server.local_route();
-        let mut calls = Calls::new(messages);
-        for _ in 0..sessions {
-            let session = client.context().connect(peer).map_err(Failure::of("cannot connect"))?;
-            calls.sessions.push(session);
-        }
-        while calls.opened < sessions {
-            client.run_once(&mut calls);
-            server.run_once(&mut app);
-        }
-        Ok(Self { client, calls, server, app, outstanding })
+    /// Connects a client to a server whose application is `app`, over the memory transport.
+    pub(crate) fn new(setup: &Setup, messages: M, app: S) -> Result<Self, Failure> {
+        Self::over(setup.ports(), setup, messages, app)
     }
 }
 
-impl<M: Messages, S: App<MemTransport>> Subject for ClosedLoop<M, S> {
+impl<T: Transport, M: Messages, S: App<T>> ClosedLoop<M, S, T> {
+    /// Connects a client to a server whose application is `app`, over the transports of both.
+    pub(crate) fn over(
+        (client, server): (T, T),
+        setup: &Setup,
+        messages: M,
+        app: S,
+    ) -> Result<Self, Failure> {
+        let rpc = |transport| {
+            Rpc::new(transport, setup.config.clone()).map_err(Failure::of("no endpoint"))
+        };
+        let (client, mut server) = (rpc(client)?, rpc(server)?);
+        server.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
+        let peer = server.local_route();
+        let (outstanding, clock) = (setup.width.outstanding, setup.clock);
+        let calls = Calls::new(messages);
+        let mut ends = Self { client, calls, server, app, outstanding, clock };
+        for _ in 0..setup.width.sessions {
+            let mut cx = context(&mut ends.client, ends.clock);
+            let session = cx.connect(peer).map_err(Failure::of("cannot connect"))?;
+            ends.calls.sessions.push(session);
+        }
+        while ends.calls.opened < setup.width.sessions {
+            ends.turn();
+            ends.check()?;
+        }
+        Ok(ends)
+    }
+
+    /// Runs a turn of the client and one of the server.
+    #[inline(always)]
+    fn turn(&mut self) {
+        match self.clock.tick() {
+            None => {
+                self.client.run_once(&mut self.calls);
+                self.server.run_once(&mut self.app);
+            }
+            Some(now) => {
+                self.client.run_once_at(now, &mut self.calls);
+                self.server.run_once_at(now, &mut self.app);
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<(), Failure> {
+        self.calls.failure.take().map_or(Ok(()), Err)
+    }
+}
+
+fn context<T: Transport>(rpc: &mut Rpc<T>, clock: Clock) -> Context<'_, T> {
+    match clock {
+        Clock::System => rpc.context(),
+        Clock::Virtual(now) => rpc.context_at(now),
+    }
+}
+
+impl<T: Transport, M: Messages, S: App<T>> Subject for ClosedLoop<M, S, T> {
     fn run(&mut self, calls: u64) -> Result<(), Failure> {
         self.calls.left = calls;
         for _ in 0..self.outstanding {
-            let mut cx = self.client.context();
-            let request = cx.alloc(M::REQUEST).map_err(Failure::of("no request"))?;
+            let mut cx = context(&mut self.client, self.clock);
+            let request =
+                cx.alloc(self.calls.messages.room()).map_err(Failure::of("no request"))?;
             self.calls.call(&mut cx, request);
         }
         while self.calls.under_way > 0 {
-            self.client.run_once(&mut self.calls);
-            self.server.run_once(&mut self.app);
+            self.turn();
         }
-        self.calls.failure.take().map_or(Ok(()), Err)
+        self.check()
     }
 }
 
@@ -133,8 +174,14 @@ impl<T: Transport, M: Messages> App<T> for Calls<M> {
         request: MsgBuf,
     ) {
         match reply {
-            Ok(reply) if self.messages.is_answer(reply.as_slice(), key) => {}
-            Ok(_) => return self.fail(format!("the answer for key {key} is wrong")),
+            Ok(Reply { body, .. }) => {
+                if !self.messages.is_answer(body.as_slice(), key) {
+                    return self.fail(format!("the answer for key {key} is wrong"));
+                }
+                if let Body::Message(message) = body {
+                    cx.recycle(message);
+                }
+            }
             Err(error) => return self.fail(format!("a call failed: {error}")),
         }
         self.under_way -= 1;

@@ -7,19 +7,42 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
-use erpc::{CallError, Endpoint, EndpointConfig, Session};
+use erpc::transport::mem::MemTransport;
+use erpc::{CallError, Endpoint, Session};
 
 use super::messages::{Called, Checked, Keyed, Store};
-use super::{Subject, Width};
+use super::{Clock, Setup, Subject, Width};
 use crate::failure::Failure;
 
 /// A client and a server.
 struct Endpoints {
     client: Endpoint<MemTransport>,
     server: Endpoint<MemTransport>,
+    clock: Clock,
     progress: Rc<Progress>,
     start: Start,
+}
+
+impl Endpoints {
+    /// Runs a turn of the client and one of the server.
+    #[inline(always)]
+    fn turn(&mut self) {
+        turn(&self.client, &self.server, &mut self.clock);
+    }
+}
+
+#[inline(always)]
+fn turn(client: &Endpoint<MemTransport>, server: &Endpoint<MemTransport>, clock: &mut Clock) {
+    match clock.tick() {
+        None => {
+            client.run_once();
+            server.run_once();
+        }
+        Some(now) => {
+            client.run_once_at(now);
+            server.run_once_at(now);
+        }
+    }
 }
 
 /// Starts the calls of a run.
@@ -93,8 +116,7 @@ impl Subject for Endpoints {
         self.progress.end.set(self.progress.end.get() + calls);
         (self.start)();
         while self.progress.goes_on() {
-            self.client.run_once();
-            self.server.run_once();
+            self.turn();
         }
         self.progress.failure.take().map_or(Ok(()), Err)
     }
@@ -103,37 +125,46 @@ impl Subject for Endpoints {
 type Sessions = Vec<Session<MemTransport>>;
 
 /// Two endpoints with open sessions.
-fn connected(
-    sessions: usize,
-) -> Result<(Endpoint<MemTransport>, Endpoint<MemTransport>, Sessions), Failure> {
-    let hub = MemHub::new();
-    let endpoint = || {
-        Endpoint::new(hub.port(MemConfig::default()), EndpointConfig::new())
-            .map_err(Failure::of("no endpoint"))
-    };
-    let (client, server) = (endpoint()?, endpoint()?);
-    server.listen();
-    let routes = Store::routes().map_err(Failure::of("the service does not register"))?;
-    server.serve(Arc::new(routes), None);
-    let peer = server.local_route().ok_or_else(|| Failure::new("the server has no address"))?;
-    let sessions: Sessions = (0..sessions).map(|_| client.open(peer)).collect();
-    while !sessions.iter().all(Session::is_open) {
-        client.run_once();
-        server.run_once();
+struct Connected {
+    client: Endpoint<MemTransport>,
+    server: Endpoint<MemTransport>,
+    clock: Clock,
+    sessions: Sessions,
+}
+
+impl Connected {
+    fn new(setup: &Setup) -> Result<Self, Failure> {
+        let endpoint =
+            |port| Endpoint::new(port, setup.config.clone()).map_err(Failure::of("no endpoint"));
+        let (client, server) = setup.ports();
+        let (client, server) = (endpoint(client)?, endpoint(server)?);
+        server.listen();
+        let routes = Store::routes().map_err(Failure::of("the service does not register"))?;
+        server.serve(Arc::new(routes), None);
+        let peer = server.local_route().ok_or_else(|| Failure::new("the server has no address"))?;
+        let sessions: Sessions = (0..setup.width.sessions).map(|_| client.open(peer)).collect();
+        let mut clock = setup.clock;
+        while !sessions.iter().all(Session::is_open) {
+            turn(&client, &server, &mut clock);
+        }
+        Ok(Self { client, server, clock, sessions })
     }
-    Ok((client, server, sessions))
+
+    fn into_subject(self, progress: Rc<Progress>, start: Start) -> Box<dyn Subject> {
+        let Self { client, server, clock, .. } = self;
+        Box::new(Endpoints { client, server, clock, progress, start })
+    }
 }
 
 /// The calls are awaited by one task per call in flight. The tasks never end, so that the
 /// measurement does not include their creation.
-pub(super) fn awaited<K: Called>(
-    Width { sessions, outstanding }: Width,
-) -> Result<Box<dyn Subject>, Failure> {
-    let (client, server, sessions) = connected(sessions)?;
+pub(super) fn awaited<K: Called>(setup: &Setup) -> Result<Box<dyn Subject>, Failure> {
+    let Width { sessions, outstanding } = setup.width;
+    let ends = Connected::new(setup)?;
     let progress = Rc::new(Progress::default());
     for task in 0..outstanding {
-        let (progress, session) = (Rc::clone(&progress), sessions[task % sessions.len()].clone());
-        client.spawn(async move {
+        let (progress, session) = (Rc::clone(&progress), ends.sessions[task % sessions].clone());
+        ends.client.spawn(async move {
             loop {
                 match progress.take() {
                     Some(key) => {
@@ -147,18 +178,18 @@ pub(super) fn awaited<K: Called>(
     }
     let wake = Rc::clone(&progress);
     let start = move || wake.resting.borrow_mut().drain(..).for_each(Waker::wake);
-    Ok(Box::new(Endpoints { client, server, progress, start: Box::new(start) }))
+    Ok(ends.into_subject(progress, Box::new(start)))
 }
 
 /// The calls have callbacks. Each callback makes the next call.
-pub(super) fn with_callbacks<K: Called>(
-    Width { sessions, outstanding }: Width,
-) -> Result<Box<dyn Subject>, Failure> {
-    let (client, server, sessions) = connected(sessions)?;
+pub(super) fn with_callbacks<K: Called>(setup: &Setup) -> Result<Box<dyn Subject>, Failure> {
+    let outstanding = setup.width.outstanding;
+    let mut ends = Connected::new(setup)?;
+    let sessions = std::mem::take(&mut ends.sessions);
     let progress = Rc::new(Progress { sessions, ..Progress::default() });
     let first = Rc::clone(&progress);
     let start = move || (0..outstanding).for_each(|_| call_next::<K>(Rc::clone(&first)));
-    Ok(Box::new(Endpoints { client, server, progress, start: Box::new(start) }))
+    Ok(ends.into_subject(progress, Box::new(start)))
 }
 
 fn call_next<K: Called>(progress: Rc<Progress>) {

@@ -11,13 +11,13 @@ use erpc_core::service::{Encoded, HandlerOutcome, ReplySink, encode_into};
 
 use super::closed_loop::{ClosedLoop, Messages};
 use super::messages::{Checked, Keyed, Store};
-use super::{Subject, Width};
+use super::{Setup, Subject};
 use crate::failure::Failure;
 use crate::service::{Host, NoDeferral};
 
 /// A closed loop that calls `method`.
 pub(super) fn subject<Req, Resp, C, D>(
-    width: Width,
+    setup: &Setup,
     method: Method<Req, Resp, C, D>,
 ) -> Result<Box<dyn Subject>, Failure>
 where
@@ -29,7 +29,7 @@ where
 {
     let routes = Store::routes().map_err(Failure::of("the service does not register"))?;
     let app = StoreServer { routes, sink: Arc::new(NoDeferral) };
-    Ok(Box::new(ClosedLoop::new(width, method, app)?))
+    Ok(Box::new(ClosedLoop::new(setup, method, app)?))
 }
 
 impl<Req, Resp, C, D> Messages for Method<Req, Resp, C, D>
@@ -39,7 +39,9 @@ where
     D: Codec<Resp>,
     for<'a> D::View<'a>: Checked,
 {
-    const REQUEST: usize = 0;
+    fn room(&self) -> usize {
+        0
+    }
 
     #[inline(always)]
     fn method(&self) -> u32 {

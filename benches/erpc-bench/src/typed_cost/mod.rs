@@ -7,13 +7,16 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use erpc::EndpointConfig;
+use erpc::raw::Instant;
+use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
 use erpc_test_tools::counting::Account;
 
 use crate::failure::Failure;
 use crate::machine;
 use crate::report::Line;
 
-mod closed_loop;
+pub(crate) mod closed_loop;
 mod endpoints;
 mod layered;
 mod messages;
@@ -51,8 +54,59 @@ pub(crate) struct Width {
     pub(crate) outstanding: usize,
 }
 
+/// The clock of a subject's loops.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Clock {
+    /// The system's clock.
+    System,
+    /// A clock that a pair of turns, the client's and the server's, advances by [`Clock::TICK`]
+    /// nanoseconds. Then a run does not depend on the machine's speed.
+    Virtual(Instant),
+}
+
+impl Clock {
+    const TICK: u64 = 1_000;
+
+    /// Begins a pair of turns. Returns its time if the clock is virtual.
+    #[inline(always)]
+    fn tick(&mut self) -> Option<Instant> {
+        match self {
+            Self::System => None,
+            Self::Virtual(now) => {
+                *now = now.plus_nanos(Self::TICK);
+                Some(*now)
+            }
+        }
+    }
+}
+
+/// How a subject is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) width: Width,
+    /// Settings of both endpoints.
+    pub(crate) config: EndpointConfig,
+    /// Settings of both ports, if the subject uses the memory transport.
+    pub(crate) ports: MemConfig,
+    pub(crate) clock: Clock,
+}
+
+impl Setup {
+    /// Default settings and the system's clock.
+    pub(crate) fn new(width: Width) -> Self {
+        let (config, ports) = (EndpointConfig::new(), MemConfig::default());
+        Self { width, config, ports, clock: Clock::System }
+    }
+
+    /// The ports of client and server.
+    fn ports(&self) -> (MemTransport, MemTransport) {
+        let hub = MemHub::new();
+        (hub.port(self.ports), hub.port(self.ports))
+    }
+}
+
 /// A form of the call, with connected endpoints.
-trait Subject {
+pub(crate) trait Subject {
     /// Makes `calls` calls and waits until all have ended.
     fn run(&mut self, calls: u64) -> Result<(), Failure>;
 }
@@ -83,16 +137,16 @@ impl Form {
         }
     }
 
-    fn subject(self, width: Width) -> Result<Box<dyn Subject>, Failure> {
+    pub(crate) fn subject(self, setup: &Setup) -> Result<Box<dyn Subject>, Failure> {
         Ok(match self {
-            Self::All | Self::Raw => plain::subject(width)?,
-            Self::Prost => layered::subject(width, Get::METHOD)?,
-            Self::Fixed => layered::subject(width, GetFixed::METHOD)?,
-            Self::FixedCallback => endpoints::with_callbacks::<GetFixed>(width)?,
-            Self::ProstCallback => endpoints::with_callbacks::<Get>(width)?,
-            Self::FixedAwait => endpoints::awaited::<GetFixed>(width)?,
-            Self::ProstAwait => endpoints::awaited::<Get>(width)?,
-            Self::Async => endpoints::awaited::<GetAsync>(width)?,
+            Self::All | Self::Raw => plain::subject(setup)?,
+            Self::Prost => layered::subject(setup, Get::METHOD)?,
+            Self::Fixed => layered::subject(setup, GetFixed::METHOD)?,
+            Self::FixedCallback => endpoints::with_callbacks::<GetFixed>(setup)?,
+            Self::ProstCallback => endpoints::with_callbacks::<Get>(setup)?,
+            Self::FixedAwait => endpoints::awaited::<GetFixed>(setup)?,
+            Self::ProstAwait => endpoints::awaited::<Get>(setup)?,
+            Self::Async => endpoints::awaited::<GetAsync>(setup)?,
         })
     }
 }
@@ -101,7 +155,7 @@ impl Form {
 const SLICE: u64 = 100_000;
 
 /// Allocations of calls. A reallocation counts as one.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Allocated {
     count: u64,
     bytes: u64,
@@ -113,33 +167,38 @@ struct Measured {
     subject: Box<dyn Subject>,
     /// CPU nanoseconds per call, slice by slice.
     slices: Vec<f64>,
-    /// Allocations of the last slice.
-    allocated: Allocated,
 }
 
 impl Measured {
     fn slice(&mut self) -> Result<(), Failure> {
-        let (account, time) = (Account::new(0), machine::cpu_time());
-        account.charge(|| self.subject.run(SLICE))?;
+        let time = machine::cpu_time();
+        self.subject.run(SLICE)?;
         let time = machine::cpu_time() - time;
-        self.allocated =
-            Allocated { count: account.allocations(), bytes: account.allocated_bytes() };
         self.slices.push(time.as_nanos() as f64 / SLICE as f64);
         Ok(())
+    }
+
+    /// Counts the allocations of a further slice. Its time is not measured, because the counting
+    /// takes a few nanoseconds per allocation.
+    fn allocated(&mut self) -> Result<Allocated, Failure> {
+        let account = Account::new(0);
+        account.charge(|| self.subject.run(SLICE))?;
+        Ok(Allocated { count: account.allocations(), bytes: account.allocated_bytes() })
     }
 }
 
 /// Measures `form`, or all forms, and the raw form for comparison. `time` is the CPU time of all
 /// forms together; each form gets at least three slices.
-pub(crate) fn run(form: Form, width: Width, time: Duration) -> Result<(), Failure> {
+pub(crate) fn run(form: Form, setup: &Setup, time: Duration) -> Result<(), Failure> {
     let wanted = |other: &Form| *other == Form::Raw || form == Form::All || *other == form;
+    let width = setup.width;
     let mut forms = Vec::new();
     for form in Form::MEASURED.into_iter().filter(wanted) {
-        let subject = form.subject(width)?;
-        forms.push(Measured { form, subject, slices: Vec::new(), allocated: Allocated::default() });
+        let subject = form.subject(setup)?;
+        forms.push(Measured { form, subject, slices: Vec::new() });
     }
     for form in &mut forms {
-        // A warm-up, so that the later slices count only the allocations of the calls.
+        // A warm-up, so that the later slices allocate only for their calls.
         form.slice()?;
         form.slices.clear();
     }
@@ -148,7 +207,9 @@ pub(crate) fn run(form: Form, width: Width, time: Duration) -> Result<(), Failur
         forms.iter_mut().try_for_each(Measured::slice)?;
     }
     let raw = forms[0].slices.clone();
-    for Measured { form, slices, allocated, .. } in &forms {
+    for measured in &mut forms {
+        let allocated = measured.allocated()?;
+        let Measured { form, slices, .. } = measured;
         // A slice of this form and the raw slice of the same round ran within a fraction of a
         // second. So a change of the machine's speed mostly affects both, and cancels out.
         let differences = slices.iter().zip(&raw).map(|(typed, raw)| typed - raw).collect();

@@ -7,17 +7,19 @@ use erpc::service::method_id;
 
 use super::closed_loop::{ClosedLoop, Messages};
 use super::messages::{ANSWER, REQUEST, Store, VALUE, is_answer};
-use super::{Subject, Width};
+use super::{Setup, Subject};
 use crate::failure::Failure;
 
-pub(super) fn subject(width: Width) -> Result<Box<dyn Subject>, Failure> {
-    Ok(Box::new(ClosedLoop::new(width, PlainMessages, StoreServer(Store::new()))?))
+pub(super) fn subject(setup: &Setup) -> Result<Box<dyn Subject>, Failure> {
+    Ok(Box::new(ClosedLoop::new(setup, PlainMessages, StoreServer(Store::new()))?))
 }
 
 struct PlainMessages;
 
 impl Messages for PlainMessages {
-    const REQUEST: usize = REQUEST;
+    fn room(&self) -> usize {
+        REQUEST
+    }
 
     #[inline(always)]
     fn method(&self) -> u32 {

@@ -1,0 +1,158 @@
+//! `sessions`: the memory and the CPU time of idle sessions.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use erpc::EndpointConfig;
+use erpc::raw::ListenGroup;
+use erpc::raw::{Acceptor, App, Context, Rpc, SessionEvent, SessionId};
+use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
+use erpc_test_tools::counting::Account;
+
+use crate::failure::Failure;
+use crate::machine;
+use crate::report::Line;
+
+#[derive(Args)]
+pub(crate) struct SessionsArgs {
+    /// Sessions between two endpoints
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=32_768))]
+    sessions: u32,
+    /// Duration of the measurement of CPU time, in seconds, after two ping intervals
+    #[arg(long, default_value_t = 6.0, value_parser = machine::seconds)]
+    secs: f64,
+    /// Core to run on
+    #[arg(long, default_value_t = 0)]
+    core: usize,
+}
+
+/// Longest sleep between two turns, if no timer is due earlier. Packets of the other endpoint wait
+/// this long, because one thread runs both.
+const NAP: Duration = Duration::from_millis(1);
+/// Time before the measurement of CPU time: two ping intervals of the default configuration. Then
+/// the pings of the sessions are spread as they will stay.
+const SETTLE: Duration = Duration::from_secs(6);
+
+/// An endpoint, the sessions that it has opened, and what it has allocated.
+struct End {
+    rpc: Rpc<MemTransport>,
+    app: Opened,
+    account: Account,
+}
+
+#[derive(Default)]
+struct Opened {
+    sessions: u32,
+    failure: Option<Failure>,
+}
+
+impl App<MemTransport> for Opened {
+    fn on_session(&mut self, _: &mut Context<'_, MemTransport>, _: SessionId, event: SessionEvent) {
+        match event {
+            SessionEvent::Opened => self.sessions += 1,
+            SessionEvent::Draining => {}
+            SessionEvent::Closed(cause) => {
+                self.failure = Some(Failure::new(format!("a session closed: {cause}")));
+            }
+        }
+    }
+}
+
+impl End {
+    fn new(port: MemTransport, account: usize) -> Result<Self, Failure> {
+        let account = Account::new(account);
+        let rpc = account.charge(|| Rpc::new(port, EndpointConfig::new()));
+        let rpc = rpc.map_err(Failure::of("no endpoint"))?;
+        Ok(Self { rpc, app: Opened::default(), account })
+    }
+
+    /// Runs a turn. Returns the amount of work.
+    fn turn(&mut self) -> usize {
+        let Self { rpc, app, account } = self;
+        account.charge(|| rpc.run_once(app))
+    }
+}
+
+/// Opens `count` sessions.
+fn open(client: &mut End, server: &mut End, count: u32) -> Result<(), Failure> {
+    let (peer, all) = (server.rpc.local_route(), client.app.sessions + count);
+    for _ in 0..count {
+        let End { rpc, account, .. } = client;
+        let opened = account.charge(|| rpc.context().connect(peer));
+        opened.map_err(Failure::of("cannot connect"))?;
+    }
+    while client.app.sessions < all {
+        client.turn();
+        server.turn();
+        client.app.failure.take().map_or(Ok(()), Err)?;
+    }
+    Ok(())
+}
+
+/// Runs turns for `time` as a loop that sleeps while it has no work. Returns the CPU time.
+fn rest(client: &mut End, server: &mut End, time: Duration) -> Duration {
+    let (start, before) = (Instant::now(), machine::cpu_time());
+    while start.elapsed() < time {
+        if client.turn() + server.turn() == 0 {
+            // The client's wait ends at its next timer. The server's timers may be late by a nap.
+            client.rpc.wait(Some(NAP));
+            server.rpc.rested();
+        }
+    }
+    machine::cpu_time() - before
+}
+
+/// Measures and prints one line.
+pub(crate) fn run(args: &SessionsArgs) -> Result<(), Failure> {
+    machine::pin(args.core)?;
+    let hub = MemHub::new();
+    let port = || hub.port(MemConfig::default());
+    let (mut client, mut server) = (End::new(port(), 0)?, End::new(port(), 1)?);
+    server.rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
+
+    // The first session creates the rings between the endpoints, which all sessions share.
+    open(&mut client, &mut server, 1)?;
+    let live = |end: &End| end.account.live_bytes();
+    let before = [live(&client), live(&server)];
+    open(&mut client, &mut server, args.sessions)?;
+    let per_session =
+        |end: &End, before: i64| (live(end) - before) as f64 / f64::from(args.sessions);
+    let bytes = [per_session(&client, before[0]), per_session(&server, before[1])];
+
+    rest(&mut client, &mut server, SETTLE);
+    let time = Duration::from_secs_f64(args.secs);
+    let percent = |cpu: Duration| cpu.as_secs_f64() / time.as_secs_f64() * 100.0;
+    let cpu = percent(rest(&mut client, &mut server, time));
+    eprintln!(
+        "{} idle sessions: {:.0} bytes each at the client, {:.0} at the server; {cpu:.2} % of a core for both",
+        args.sessions, bytes[0], bytes[1]
+    );
+    Line::new()
+        .int("sessions", args.sessions.into())
+        .number("client_bytes_per_session", Some(bytes[0]))
+        .number("server_bytes_per_session", Some(bytes[1]))
+        .number("cpu_percent", Some(cpu).filter(|_| !time.is_zero()))
+        .print();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_takes_memory_at_both_ends() {
+        let hub = MemHub::new();
+        let port = || hub.port(MemConfig::default());
+        let (mut client, mut server) = (End::new(port(), 0).unwrap(), End::new(port(), 1).unwrap());
+        server.rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
+        open(&mut client, &mut server, 1).unwrap();
+        let before = [&client, &server].map(|end| end.account.live_bytes());
+        open(&mut client, &mut server, 100).unwrap();
+        let after = [&client, &server].map(|end| end.account.live_bytes());
+        for (before, after) in before.into_iter().zip(after) {
+            assert!(after - before > 100 * 100, "{before} and {after} bytes");
+        }
+    }
+}
