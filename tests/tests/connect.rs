@@ -3,10 +3,9 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use erpc::transport::udp::UdpError;
 use erpc::{
     CallError, Cause, ConnectError, ConnectFailed, ConnectFailure, Endpoint, EndpointConfig,
-    IdlePolicy, NetworkError, ServeError, Server, ServerHandle, join_all,
+    IdlePolicy, NetworkError, Server, ServerHandle, join_all,
 };
 use erpc_test_tools::data::fill;
 use erpc_test_tools::limit::{millis, secs, within};
@@ -154,33 +153,6 @@ fn a_full_server_refuses_sessions_until_one_closes() {
             "{error}"
         );
         counts(&small, &LocalLabClient::new(first), 3);
-    });
-}
-
-#[test]
-fn a_server_cannot_use_an_address_of_another_server() {
-    within(secs(30), || {
-        let first = serve();
-        let taken = first.local_addr();
-        for threads in [1, 2] {
-            let again =
-                Server::builder().add_service(LabService::default()).threads(threads).spawn(taken);
-            let Err(error) = again else { panic!("two servers at {taken}") };
-            assert!(
-                matches!(error, ServeError::Bind(UdpError::AddressInUse { address }) if address == taken),
-                "{error:?}"
-            );
-            assert!(error.to_string().contains(&taken.to_string()), "{error}");
-        }
-        let endpoint = client(EndpointConfig::new());
-        counts(
-            &endpoint,
-            &LocalLabClient::connect(&endpoint, taken).expect("the first server still answers"),
-            1,
-        );
-        first.shutdown();
-        let again = Server::builder().add_service(LabService::default()).threads(2).spawn(taken);
-        assert_eq!(again.expect("the address is free again").local_addr(), taken);
     });
 }
 

@@ -10,7 +10,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 use erpc::RejectReason;
 use erpc::service::Method;
-use erpc::{CallError, Cause, Code, Endpoint, EndpointConfig, Server, ServerHandle, join_all};
+use erpc::transport::udp::UdpError;
+use erpc::{
+    CallError, Cause, Code, Endpoint, EndpointConfig, ServeError, Server, ServerHandle, join_all,
+};
 use erpc_test_tools::data::bytes_of;
 use erpc_test_tools::limit::{secs, within};
 use erpc_tests::lab::{LabService, client, loopback, work};
@@ -116,6 +119,31 @@ fn an_endpoint_on_all_interfaces_uses_ipv4_and_ipv6() {
                 Ok(CountReply { number: 5 })
             );
         }
+    });
+}
+
+/// Another test of the same program must not start processes: until a new process runs its program,
+/// it has copies of all sockets of this one, and their addresses stay in use.
+#[test]
+fn a_server_cannot_use_an_address_of_another_server() {
+    within(secs(30), || {
+        let first = serve();
+        let taken = first.local_addr();
+        for threads in [1, 2] {
+            let again =
+                Server::builder().add_service(LabService::default()).threads(threads).spawn(taken);
+            let Err(error) = again else { panic!("two servers at {taken}") };
+            assert!(
+                matches!(error, ServeError::Bind(UdpError::AddressInUse { address }) if address == taken),
+                "{error:?}"
+            );
+            assert!(error.to_string().contains(&taken.to_string()), "{error}");
+        }
+        let (endpoint, lab) = connect(&first);
+        let count = CountReply { number: 1 };
+        assert_eq!(endpoint.block_on(lab.count(CountRequest { number: 1 })), Ok(count));
+        first.shutdown();
+        assert_eq!(serve_with(&taken.to_string(), EndpointConfig::new()).local_addr(), taken);
     });
 }
 

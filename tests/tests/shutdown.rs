@@ -40,8 +40,17 @@ fn start(workers: usize) -> ServerHandle {
     server.spawn("127.0.0.1:0").expect("the server starts")
 }
 
+/// Whether nothing uses the address. Waits up to a second: if another test starts a process, it has
+/// copies of all sockets of this process until it runs its program.
 fn is_free(address: SocketAddr) -> bool {
-    UdpSocket::bind(address).is_ok()
+    let begun = Instant::now();
+    loop {
+        match UdpSocket::bind(address) {
+            Ok(_) => return true,
+            Err(_) if begun.elapsed() < secs(1) => thread::sleep(millis(1)),
+            Err(_) => return false,
+        }
+    }
 }
 
 fn nap(ms: u32) -> NapRequest {
