@@ -528,10 +528,14 @@ impl UdpTx {
                     Verdict::Refused if self.runs[at].packets > 1 && errno != Errno::NOBUFS => {
                         // The error may concern the run, not its packets. A network card without
                         // checksum offload gives this error for every run.
-                        if errno == Errno::IO {
-                            self.run = 1;
-                        } else if self.runs[at].packets as usize > OLD_RUN {
-                            self.run = self.run.min(OLD_RUN);
+                        match errno {
+                            Errno::IO => self.run = 1,
+                            // A kernel gives this error for too long a run. Other errors, such as
+                            // that of a peer without a route, say nothing about later runs.
+                            Errno::INVAL if self.runs[at].packets as usize > OLD_RUN => {
+                                self.run = self.run.min(OLD_RUN);
+                            }
+                            _ => {}
                         }
                         if !self.send_apart(at, &mut patience) {
                             return;

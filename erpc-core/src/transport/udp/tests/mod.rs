@@ -283,6 +283,18 @@ fn runs_have_64_packets_after_the_kernel_has_refused_more() {
 }
 
 #[test]
+fn a_peer_that_cannot_be_reached_makes_no_later_run_shorter() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    // A socket may not send to the broadcast address unless it asks for that.
+    let nowhere = UdpRoute::from("255.255.255.255:9".parse::<SocketAddr>().unwrap());
+    send(&mut client, &nowhere, &[&[0; 40][..]; 100]);
+    assert_eq!(client.stats().tx_dropped, 100);
+    send(&mut client, &server.local_route(), &[&[0; 40][..]; 100]);
+    assert_eq!(receive(&mut server, 100).len(), 100);
+    assert_eq!(client.split().1.run(), 128);
+}
+
+#[test]
 fn more_is_left_until_the_last_received_packet_is_handed_out() {
     let (mut client, mut server) = (open(V4), open(V4));
     let to = server.local_route();
