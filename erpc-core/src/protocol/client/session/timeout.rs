@@ -164,8 +164,8 @@ impl<R: Route> OpenSession<R> {
         Followup::None
     }
 
-    /// Whether at least half of the slots, and at least [`WIDESPREAD`], wait for an answer, and
-    /// nothing sent later was answered. Then a late server is more likely than the loss of all
+    /// Whether at least half of the occupied slots, and at least [`WIDESPREAD`], wait for an answer,
+    /// and nothing sent later was answered. Then a late server is more likely than the loss of all
     /// these packets.
     fn is_widespread(&self, probing: &Probing) -> bool {
         let is_silent = |slot: &Slot| {
@@ -175,8 +175,7 @@ impl<R: Route> OpenSession<R> {
         };
         let occupied = self.occupied();
         let silent = || occupied.iter().filter(|at| is_silent(&self.slots[*at])).count();
-        let least = (self.slots.count().get() / 2).max(WIDESPREAD);
-        occupied.len() >= least && silent() >= least
+        occupied.len() >= WIDESPREAD && silent() >= (occupied.len() / 2).max(WIDESPREAD)
     }
 
     /// For a call that no later call has passed: when it was last sent, and when its timeout
