@@ -92,6 +92,13 @@ impl<T: Transport> EndpointParts<T> {
         self.rpc.try_borrow_mut().ok()
     }
 
+    /// Sends the packets that the last turn has left to later ones. Called when a loop ends.
+    pub(super) fn send_held(&self) {
+        if let Some(mut rpc) = self.rpc() {
+            rpc.send_held();
+        }
+    }
+
     /// Whether the endpoint has ended, or ends with this turn.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {

@@ -33,6 +33,7 @@ impl<T: Transport> Endpoint<T> {
                 if !has_run {
                     self.turn();
                 }
+                self.owner.parts.send_held();
                 return output;
             }
             has_run = true;
@@ -60,6 +61,7 @@ impl<T: Transport> Endpoint<T> {
                 idler.worked();
             }
         }
+        self.owner.parts.send_held();
     }
 
     /// Runs the loop for `duration`.
@@ -73,6 +75,7 @@ impl<T: Transport> Endpoint<T> {
         loop {
             let now = self.now();
             if now >= end {
+                self.owner.parts.send_held();
                 return;
             }
             if self.turn() == 0 {
@@ -84,8 +87,9 @@ impl<T: Transport> Endpoint<T> {
     }
 
     /// Runs one turn: receives at most a burst of packets and runs their handlers and callbacks,
-    /// runs submitted jobs and every task that is ready, and sends the results, with the next turn
-    /// at the latest. Returns the amount of work, 0 if there was none. Does not wait.
+    /// runs submitted jobs and every task that is ready, and sends the results, with one of the next
+    /// three turns at the latest. Returns the amount of work, 0 if there was none. Does not wait. A
+    /// turn without work leaves nothing to send.
     ///
     /// # Panics
     /// As [`Endpoint::block_on`].

@@ -197,6 +197,8 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
     let mut ready: Option<Ready<'_>> = None;
     while !parts.is_closed() {
         if (0..TURNS).all(|_| endpoint.run_once() > 0) {
+            // The thread's other tasks may take long.
+            parts.send_held();
             yield_now().await;
             continue;
         }

@@ -228,8 +228,8 @@ impl<T: Transport> Context<'_, T> {
     /// Answers a request. `extended`: the response begins with an
     /// [extension](crate::wire::extension).
     ///
-    /// The response is sent at the end of the turn, or immediately if the handler took more than
-    /// 10 us to make it and the loop recently had a long turn.
+    /// The response is sent with the other packets of the [turn](Rpc::run_once), or immediately if
+    /// the handler took more than 10 us to make it and the loop recently had a long turn.
     #[inline(always)]
     pub fn respond(&mut self, request: RequestHandle, response: MsgBuf, extended: bool) {
         let answered = self.turns.answered(self.now);
@@ -400,6 +400,10 @@ impl<T: Transport> Rpc<T> {
     /// timers, and rings the doorbell. Returns the amount of work; 0 means that the endpoint is
     /// idle.
     ///
+    /// If the transport holds packets for the next burst ([`RxQueue::has_more`]), the turn may leave
+    /// its own packets to a later turn, to the third one at most. So run turns until one returns 0,
+    /// or call [`Rpc::ring_doorbell`] before other work.
+    ///
     /// The work is bounded: one burst of at most [`MAX_BURST`](crate::transport::MAX_BURST)
     /// packets, at most 32 timers and 32 paced sessions that are due, at most 8 handshakes, at most
     /// 16 reports of undelivered packets, and the outcomes of all of these.
@@ -478,7 +482,7 @@ impl<T: Transport> Rpc<T> {
             }
             self.core.end_of_burst(now, queue_wait, tx);
         }
-        let rings = self.doorbell.rings(rx.has_more(), self.turns.are_watched());
+        let rings = self.doorbell.rings(now, rx.has_more(), self.turns.are_watched());
         if rings && received > 0 {
             // Before the timers: peers wait for these packets.
             tx.doorbell();
@@ -552,8 +556,8 @@ impl<T: Transport> Rpc<T> {
         seen
     }
 
-    /// Access to the endpoint between two turns. Pushed packets are sent at the start of the next
-    /// turn, or with [`Rpc::ring_doorbell`].
+    /// Access to the endpoint between two turns. Pushed packets are sent as those of the next
+    /// [turn](Rpc::run_once), in most cases at its start, or with [`Rpc::ring_doorbell`].
     #[inline]
     pub fn context(&mut self) -> Context<'_, T> {
         self.context_at(clock::now())
@@ -567,10 +571,19 @@ impl<T: Transport> Rpc<T> {
         Context { core: &mut self.core, tx, turns: &mut self.turns, now }
     }
 
-    /// Sends packets pushed outside of a turn.
+    /// Sends the packets that were pushed outside of a turn, or that a turn has left to later ones.
     pub fn ring_doorbell(&mut self) {
         self.is_staged = false;
+        self.doorbell.rang();
         self.transport.split().1.doorbell();
+    }
+
+    /// Sends the packets that the last turn has left to later ones. For loops that end: the next
+    /// turn may come much later.
+    pub(crate) fn send_held(&mut self) {
+        if self.doorbell.holds() {
+            self.ring_doorbell();
+        }
     }
 
     /// The earliest time at which a timer may be due, `None` if no timer is armed. If there is work

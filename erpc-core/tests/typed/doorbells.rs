@@ -1,7 +1,9 @@
-//! How often a client rings its transport's doorbell.
+//! When endpoints ring their transport's doorbell.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use erpc_core::client::Session;
@@ -10,8 +12,10 @@ use erpc_core::executor::join_all;
 use erpc_core::protocol::EndpointConfig;
 use erpc_core::time::Instant;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
+use erpc_core::transport::udp::UdpConfig;
 use erpc_core::transport::{
-    Capabilities, Path, RxPacket, RxQueue, Transport, TransportStats, TxPacket, TxQueue, Waker,
+    Capabilities, MAX_BURST, Path, RxPacket, RxQueue, Transport, TransportStats, TxPacket, TxQueue,
+    Waker,
 };
 
 use crate::support::{DOUBLE, math, number, server};
@@ -166,4 +170,62 @@ fn join_all_over_16_servers_rings_one_doorbell() {
         turn();
     }
     client.block_on(task);
+}
+
+fn over_udp() -> Endpoint {
+    let address = "127.0.0.1:0".parse().unwrap();
+    let config = EndpointConfig::new().slots(64);
+    Endpoint::udp_with(&UdpConfig::new().address(address), config).unwrap()
+}
+
+#[test]
+fn a_loop_that_ends_sends_the_answers_that_it_holds() {
+    let (client, server) = (over_udp(), over_udp());
+    server.listen();
+    assert!(server.serve(math(), None));
+    let sessions = [(); 2].map(|()| client.open(server.local_route().unwrap()));
+    while !sessions.iter().all(Session::is_open) {
+        client.run_once();
+        server.run_once();
+    }
+    let requests = || server.stats().expect("outside of a turn").protocol.requests;
+    // Two bursts of requests, which leave as one run.
+    let calls = 2 * MAX_BURST;
+    let begin = || {
+        let done = Rc::new(Cell::new(0));
+        for at in 0..calls {
+            let (done, call) = (Rc::clone(&done), sessions[at % 2].call(&DOUBLE, &number(1)));
+            client.spawn(async move {
+                assert_eq!(call.await, Ok(number(2)));
+                done.set(done.get() + 1);
+            });
+        }
+        client.run_once();
+        done
+    };
+    let end = |done: &Cell<usize>| {
+        while done.get() < calls {
+            client.run_once();
+            server.run_once();
+        }
+    };
+    for round in 0..6 {
+        // After a pause, a loop does not hold packets for some hundred turns.
+        (0..300).for_each(|_| end(&begin()));
+        let (done, before) = (begin(), requests());
+        let is_under_way = || requests() > before;
+        if round % 2 == 0 {
+            server.run_until(is_under_way);
+        } else {
+            server.block_on(poll_fn(|cx| {
+                cx.waker().wake_by_ref();
+                if is_under_way() { Poll::Ready(()) } else { Poll::Pending }
+            }));
+        }
+        let executed = (requests() - before) as usize;
+        assert_eq!(executed, MAX_BURST, "a run is received as one datagram");
+        client.run_for(Duration::from_millis(20));
+        assert_eq!(done.get(), executed, "answers that have arrived in round {round}");
+        end(&done);
+    }
 }
