@@ -9,7 +9,7 @@
 //! client/      a session encodes the request    user's handler  decodes it and answers
 //! calling/     keeps the call, queues its key   serving/        finds the handler and runs it
 //! endpoint/    the turn drains the queue        endpoint/       the turn passes the request on
-//! event_loop/  lends core and transmit queue    event_loop/     takes up to 32 packets per turn
+//! event_loop/  lends core and transmit queue    event_loop/     takes up to 64 packets per turn
 //! protocol/    a slot, a credit, the header     protocol/       session, slot, each request once
 //! transport/   one doorbell per turn  --------> transport/      a burst of datagrams
 //! ```

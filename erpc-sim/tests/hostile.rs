@@ -13,6 +13,7 @@ use erpc_core::buf::MsgBuf;
 use erpc_core::event_loop::{App, Context, Rpc};
 use erpc_core::protocol::{CallError, DropReason, EndpointConfig, NewCall, Reply};
 use erpc_core::time::Instant;
+use erpc_core::transport::MAX_BURST;
 use erpc_core::wire::ConnectionId;
 use erpc_core::wire::control::Control;
 use erpc_sim::SimRoute;
@@ -25,7 +26,7 @@ use erpc_sim::transport::{Nic, Port, Sent, SimTransport};
 
 const MILLION: u64 = 1_000_000;
 /// The most packets that a turn receives.
-const BURST: u64 = 32;
+const BURST: u64 = MAX_BURST as u64;
 /// Floor of the retransmission timeout of the server's interface, in nanoseconds.
 const MIN_RTO: u64 = 5_000_000;
 /// Slots of a session.

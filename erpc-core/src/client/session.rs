@@ -26,8 +26,9 @@ use crate::transport::udp::UdpTransport;
 /// session.
 ///
 /// Up to 8 calls of a session are in flight at a time, or as many as it has
-/// [slots](crate::protocol::EndpointConfig::slots); further calls queue. Calls complete in any order. Dropping the last clone disconnects in the background, like [`Session::disconnect`]:
-/// calls already made still end normally.
+/// [slots](crate::protocol::EndpointConfig::slots); further calls queue. Calls complete in any
+/// order. Dropping the last clone disconnects in the background, like [`Session::disconnect`]: calls
+/// already made still end normally.
 #[must_use = "dropping the last handle disconnects the session"]
 pub struct Session<T: Transport = UdpTransport> {
     shared: Rc<SessionParts<T>>,

@@ -13,10 +13,9 @@ use crate::transport::{Link, NoMarks};
 /// Initial credits of a session.
 const CREDITS: u16 = 32;
 
-/// Initial credits of a session between two endpoints of one host: two runs of the 64 packets that
-/// a UDP socket sends at once. While the server reads one run, the client prepares the next one.
-/// With fewer credits, the two take turns. There is no network whose loss would make many packets
-/// in flight expensive.
+/// Initial credits of a session between two endpoints of one host: two bursts. While the server
+/// reads one burst, the client prepares the next one. With fewer credits, the two take turns. There
+/// is no network whose loss would make many packets in flight expensive.
 pub(super) const LOCAL_CREDITS: u16 = 128;
 
 /// The default number of slots of a session: of its calls that are in flight at the same time.
