@@ -196,18 +196,21 @@ pub(crate) fn run(args: &SessionsArgs) -> Result<(), Failure> {
     let bytes = [per_session(&client, before[0]), per_session(&server, before[1])];
 
     let time = Duration::from_secs_f64(args.secs);
-    let percent = |cpu: Duration| cpu.as_secs_f64() / time.as_secs_f64() * 100.0;
-    let cpu = percent(rest(&mut client, &mut server, time));
+    let cpu = rest(&mut client, &mut server, time);
+    let percent = (!time.is_zero()).then(|| cpu.as_secs_f64() / time.as_secs_f64() * 100.0);
     eprintln!(
-        "{} idle sessions: {:.0} bytes each at the client, {:.0} at the server; {cpu:.2} % of a core for both",
-        args.sessions, bytes[0], bytes[1]
+        "{} idle sessions: {:.0} bytes each at the client, {:.0} at the server; {:.2} % of a core for both",
+        args.sessions,
+        bytes[0],
+        bytes[1],
+        percent.unwrap_or(f64::NAN)
     );
     Line::new()
         .int("sessions", args.sessions.into())
         .int("calls", args.calls.into())
         .number("client_bytes_per_session", Some(bytes[0]))
         .number("server_bytes_per_session", Some(bytes[1]))
-        .number("cpu_percent", Some(cpu).filter(|_| !time.is_zero()))
+        .number("cpu_percent", percent)
         .print();
     Ok(())
 }
