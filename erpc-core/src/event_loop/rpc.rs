@@ -456,21 +456,31 @@ impl<T: Transport> Rpc<T> {
             }
         }
         let middle = doorbell::middle(received, self.core.outstanding_calls());
-        for at in 0..received {
+        let mut at = 0;
+        // The packets before `end` need neither a doorbell nor a new reading of the clock.
+        let mut end = if stamps_packets { received.min(1) } else { middle };
+        loop {
+            while at < end {
+                let delivery = Delivery {
+                    app,
+                    turns,
+                    queue_wait: &mut queue_wait,
+                    now,
+                    transport: PhantomData::<T>,
+                };
+                self.core.receive(now, *delivery.queue_wait, rx.packet(at), tx, delivery);
+                at += 1;
+            }
+            if at == received {
+                break;
+            }
             if at == middle {
                 tx.doorbell();
             }
-            if stamps_packets && at > 0 {
+            if stamps_packets {
                 now = clock::now();
             }
-            let delivery = Delivery {
-                app,
-                turns,
-                queue_wait: &mut queue_wait,
-                now,
-                transport: PhantomData::<T>,
-            };
-            self.core.receive(now, *delivery.queue_wait, rx.packet(at), tx, delivery);
+            end = if stamps_packets { at + 1 } else { received };
         }
         *time = now;
         if received > 0 {

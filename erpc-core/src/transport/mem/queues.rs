@@ -22,13 +22,6 @@ impl Incoming {
     }
 }
 
-/// A packet of the last burst.
-#[derive(Clone, Copy)]
-struct Lent {
-    from: MemRoute,
-    loan: Loan,
-}
-
 /// The receiving half of a [`MemTransport`](super::MemTransport).
 ///
 /// A burst visits each ring at most once, in turn, and the next burst continues with the ring after
@@ -41,7 +34,7 @@ pub struct MemRx {
     rings: Vec<Incoming>,
     /// Index of the ring with which the next burst begins.
     next: usize,
-    lent: [Lent; MAX_BURST],
+    lent: [Loan; MAX_BURST],
     count: usize,
     packets: u64,
     bytes: u64,
@@ -57,7 +50,7 @@ impl MemRx {
             seen: 0,
             rings: Vec::new(),
             next: 0,
-            lent: [Lent { from: port.route(), loan: Loan::NONE }; MAX_BURST],
+            lent: [Loan::none(port.route()); MAX_BURST],
             port,
             count: 0,
             packets: 0,
@@ -131,12 +124,9 @@ impl RxQueue for MemRx {
             let Incoming { from, consumer } = &mut self.rings[self.next];
             self.next += 1;
             consumer.release();
-            while count < MAX_BURST {
-                let Some(loan) = consumer.take() else { break };
-                self.lent[count] = Lent { from: *from, loan };
-                self.bytes += loan.len() as u64;
-                count += 1;
-            }
+            let (taken, bytes) = consumer.take(*from, &mut self.lent[count..]);
+            self.bytes += bytes;
+            count += taken;
             if count == MAX_BURST {
                 break;
             }
@@ -155,11 +145,11 @@ impl RxQueue for MemRx {
     #[inline]
     fn packet(&self, index: usize) -> RxPacket<'_, MemRoute> {
         assert!(index < self.count, "the burst had {} packets", self.count);
-        let Lent { from, loan } = self.lent[index % MAX_BURST];
+        let loan = self.lent[index % MAX_BURST];
         // SAFETY: the ring that lent these bytes is released or removed only in `burst`. That needs
         // `&mut self`, so the borrow in the result has ended, and it starts by setting `count` to
         // 0, so older loans are unreachable.
-        RxPacket { route: from, bytes: unsafe { loan.bytes() }, marked: false }
+        RxPacket { route: loan.from(), bytes: unsafe { loan.bytes() }, marked: false }
     }
 }
 
@@ -259,21 +249,7 @@ impl MemTx {
     }
 
     #[inline(never)]
-    fn send_single(
-        &mut self,
-        route: MemRoute,
-        // Separately: a struct would be passed in memory.
-        connection: u64,
-        numbers: u64,
-        sizes: u64,
-        data: &[u8],
-    ) {
-        let header = HeaderWords { connection, numbers, sizes };
-        if let Some(Some(ring)) = self.rings.get_mut(route.number() as usize)
-            && ring.producer.stage_small(header, data)
-        {
-            return;
-        }
+    fn send_single(&mut self, route: MemRoute, header: HeaderWords, data: &[u8]) {
         self.send(route, |ring| ring.stage_single(header, data));
     }
 
@@ -321,10 +297,15 @@ impl TxQueue for MemTx {
     fn push_single(&mut self, route: &MemRoute, header: HeaderWords, message: &mut MsgBuf) {
         if header.has_trailer() {
             self.push(route, message.single_packet(header));
-        } else {
-            let HeaderWords { connection, numbers, sizes } = header;
-            self.send_single(*route, connection, numbers, sizes, message.as_slice());
+            return;
         }
+        let data = message.as_slice();
+        if let Some(Some(ring)) = self.rings.get_mut(route.number() as usize)
+            && ring.producer.stage_small(header, data)
+        {
+            return;
+        }
+        self.send_single(*route, header, data);
     }
 
     #[inline]

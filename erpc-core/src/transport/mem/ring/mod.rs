@@ -24,6 +24,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::MemRoute;
 use crate::mutants::mutant;
 use crate::sync::Witness;
 use crate::sync::alloc::{alloc_zeroed, dealloc};
@@ -45,9 +46,20 @@ const INLINE: usize = SMALL - WORD;
 #[repr(align(128))]
 struct Padded<T>(T);
 
+/// The array of small slots. Each end has a copy, so that it need not read the ring to find a slot.
+#[derive(Clone, Copy)]
+struct SmallSlots {
+    memory: NonNull<u8>,
+    /// Length of the array in bytes.
+    len: u32,
+}
+
+// SAFETY: only an address and a length. Each access states why it is exclusive.
+unsafe impl Send for SmallSlots {}
+
 /// The part that both ends share.
 struct Ring {
-    memory: NonNull<u8>,
+    small: SmallSlots,
     layout: Layout,
     slots: u32,
     /// Offset and stride of the array of large slots, in bytes.
@@ -83,13 +95,15 @@ unsafe impl Sync for Ring {}
 /// no memory for it. Memory that was never used is not resident.
 pub(super) fn ring(slots: u32, max_datagram: usize) -> Option<(Producer, Consumer)> {
     let lines = max_datagram.div_ceil(LINE) | 1;
-    let (large, stride) = (slots as usize * SMALL, lines * LINE);
+    let len = slots.checked_mul(SMALL as u32)?;
+    let (large, stride) = (len as usize, lines * LINE);
     let size = large.checked_add(stride.checked_mul(slots as usize)?)?;
     let layout = Layout::from_size_align(size.max(LINE), LINE).ok()?;
     // SAFETY: the layout's size is at least one line, so it is not 0.
     let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+    let small = SmallSlots { memory, len };
     let ring = Arc::new(Ring {
-        memory,
+        small,
         layout,
         slots,
         large,
@@ -105,92 +119,112 @@ pub(super) fn ring(slots: u32, max_datagram: usize) -> Option<(Producer, Consume
         watched: (0..slots).map(|_| (AtomicU64::new(0), Witness::new())).collect(),
     });
     let producer = Producer {
-        ring: Arc::clone(&ring),
+        small,
         next: Cursor::default(),
+        room: 0,
         limit: slots,
-        batch: Batch::default(),
+        published: 0,
+        bytes: 0,
         first: (0, 0),
+        ring: Arc::clone(&ring),
     };
-    Some((producer, Consumer { ring, next: Cursor::default(), lent: 0 }))
+    Some((producer, Consumer { small, next: Cursor::default(), lent: 0, ring }))
+}
+
+impl SmallSlots {
+    /// The small slot at `offset`.
+    #[inline(always)]
+    fn at(self, offset: u32) -> NonNull<u8> {
+        debug_assert!(offset < self.len);
+        // SAFETY: `offset` is that of a cursor, so it is less than `len`, and the slot lies within
+        // the allocation.
+        unsafe { self.memory.add(offset as usize) }
+    }
 }
 
 impl Ring {
-    /// The word of slot `index`.
+    /// The word of the slot at `offset`.
     #[cfg(not(loom))]
-    #[inline]
-    fn word(&self, index: u32) -> &AtomicU64 {
-        debug_assert!(index < self.slots);
-        // SAFETY: `index < slots`, so the small slot lies within the allocation.
-        let at = unsafe { self.memory.add(index as usize * SMALL) };
+    #[inline(always)]
+    fn word(&self, small: SmallSlots, offset: u32) -> &AtomicU64 {
         // SAFETY: the word is aligned, because small slots are aligned to lines. It is initialised
         // (zeroed), lives as long as `self`, and is only accessed as an atomic.
-        unsafe { at.cast::<AtomicU64>().as_ref() }
+        unsafe { small.at(offset).cast::<AtomicU64>().as_ref() }
     }
 
     #[cfg(loom)]
-    fn word(&self, index: u32) -> &AtomicU64 {
-        &self.watched[index as usize].0
+    fn word(&self, _small: SmallSlots, offset: u32) -> &AtomicU64 {
+        &self.watched[offset as usize / SMALL].0
     }
 
-    /// The witness by which loom observes accesses to the datagram in slot `index`.
+    /// The witness by which loom observes accesses to the datagram in the slot at `offset`.
     #[cfg(not(loom))]
     #[inline]
-    fn witness(&self, _index: u32) -> Witness {
+    fn witness(&self, _offset: u32) -> Witness {
         Witness
     }
 
     #[cfg(loom)]
-    fn witness(&self, index: u32) -> &Witness {
-        &self.watched[index as usize].1
+    fn witness(&self, offset: u32) -> &Witness {
+        &self.watched[offset as usize / SMALL].1
     }
 
-    /// Address of a datagram of `len` bytes in slot `index`.
-    #[inline]
-    fn data(&self, index: u32, len: usize) -> NonNull<u8> {
-        debug_assert!(index < self.slots && len <= self.max_datagram);
-        let at = if len <= INLINE {
-            index as usize * SMALL + WORD
+    /// Address of a datagram of `len` bytes in the slot whose small slot is at `offset`.
+    #[inline(always)]
+    fn data(&self, small: SmallSlots, offset: u32, len: usize) -> NonNull<u8> {
+        debug_assert!(len <= self.max_datagram);
+        if len <= INLINE {
+            // SAFETY: a small slot is longer than its word.
+            unsafe { small.at(offset).add(WORD) }
         } else {
-            self.large + index as usize * self.stride
-        };
-        // SAFETY: `index < slots`, so the slot lies within the allocation, in either array.
-        unsafe { self.memory.add(at) }
+            self.large_data(offset)
+        }
+    }
+
+    /// Address of the large slot whose small slot is at `offset`.
+    #[inline]
+    fn large_data(&self, offset: u32) -> NonNull<u8> {
+        let at = self.large + offset as usize / SMALL * self.stride;
+        // SAFETY: `offset` belongs to one of the `slots` slots, so the large slot lies within the
+        // allocation.
+        unsafe { self.small.memory.add(at) }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: `ring` allocated the memory with this layout, and both ends are gone.
-        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+        unsafe { dealloc(self.small.memory.as_ptr(), self.layout) };
     }
 }
 
-/// A position in the endless sequence of datagrams, and its slot.
+/// A position in the endless sequence of datagrams, and the offset of its small slot.
 #[derive(Clone, Copy, Default)]
 struct Cursor {
     position: u32,
-    index: u32,
+    offset: u32,
 }
 
 impl Cursor {
-    #[inline]
-    fn advance(&mut self, slots: u32) {
+    #[inline(always)]
+    fn advance(&mut self, small: SmallSlots) {
         self.position = self.position.wrapping_add(1);
-        self.index = if self.index + 1 == slots { 0 } else { self.index + 1 };
+        let next = self.offset + SMALL as u32;
+        self.offset = if next == small.len { 0 } else { next };
     }
 
     /// The value of the slot's word when the datagram of this position has arrived. The value of
     /// position 0 differs from the 0 of fresh memory. When `position + 1` wraps to 0, no slot is
     /// fresh any more.
-    #[inline]
+    #[inline(always)]
     fn word(self, len: usize) -> u64 {
         u64::from(self.position.wrapping_add(1)) << 32 | len as u64
     }
 
     /// The length in `word`, `None` if the word belongs to another position.
-    #[inline]
-    fn len_in(self, word: u64) -> Option<usize> {
-        ((word >> 32) as u32 == self.position.wrapping_add(1)).then_some(word as u32 as usize)
+    #[inline(always)]
+    fn len_in(self, word: u64) -> Option<u32> {
+        ((word >> 32) as u32 == self.position.wrapping_add(1)).then_some(word as u32)
     }
 }
 
@@ -212,15 +246,21 @@ pub(super) struct Batch {
 
 /// The sending end.
 pub(super) struct Producer {
-    ring: Arc<Ring>,
+    small: SmallSlots,
     next: Cursor,
+    /// How many datagrams [`Producer::stage_small`] may stage now. 0 while no datagram is staged.
+    room: u32,
     /// Position that must not be reached: the last known released position plus the number of
     /// slots.
     limit: u32,
-    batch: Batch,
-    /// Slot and word of the first datagram of the batch, if the batch is not empty. The word is
+    /// Position after the last published datagram. Those from here to `next` are the batch.
+    published: u32,
+    /// Bytes of the batch.
+    bytes: u64,
+    /// Offset and word of the first datagram of the batch, if the batch is not empty. The word is
     /// written by [`Producer::publish`].
     first: (u32, u64),
+    ring: Arc<Ring>,
 }
 
 impl Producer {
@@ -272,14 +312,13 @@ impl Producer {
     /// nothing and returns false.
     #[inline(always)]
     pub(super) fn stage_small(&mut self, header: HeaderWords, data: &[u8]) -> bool {
-        let is_common = (HALF..=2 * HALF).contains(&data.len())
-            && (1..MAX_BURST as u32 - 1).contains(&self.batch.packets)
-            && self.next.position != self.limit;
+        let is_common = self.room != 0 && (HALF..=2 * HALF).contains(&data.len());
         if is_common {
-            let Cursor { index, .. } = self.next;
-            self.ring.witness(index).write();
-            // SAFETY: `index < slots`, so the small slot lies within the allocation.
-            let to = unsafe { self.ring.memory.add(index as usize * SMALL + WORD) };
+            let Cursor { offset, .. } = self.next;
+            self.ring.witness(offset).write();
+            let slot = self.small.at(offset);
+            // SAFETY: the datagram follows the slot's word.
+            let to = unsafe { slot.add(WORD) };
             // SAFETY: a small slot has room for a header and `2 * HALF` bytes of data. No other code
             // accesses it meanwhile, as in `stage_with`.
             unsafe { to.cast::<[u8; HEADER_LEN]>().write(header.to_bytes()) };
@@ -289,10 +328,10 @@ impl Producer {
             unsafe { copy_data(data, to) };
             let len = HEADER_LEN + data.len();
             // Release: a consumer that reads the word also sees the datagram.
-            self.ring.word(index).store(self.next.word(len), Ordering::Release);
-            self.next.advance(self.ring.slots);
-            self.batch.packets += 1;
-            self.batch.bytes += len as u64;
+            self.ring.word(self.small, offset).store(self.next.word(len), Ordering::Release);
+            self.next.advance(self.small);
+            self.room -= 1;
+            self.bytes += len as u64;
         }
         is_common
     }
@@ -331,36 +370,43 @@ impl Producer {
             bump(&self.ring.counts.0.overflowed);
             return Err(Refused::Full);
         }
-        let Cursor { index, .. } = self.next;
-        self.ring.witness(index).write();
-        write(self.ring.data(index, len));
+        let Cursor { offset, .. } = self.next;
+        self.ring.witness(offset).write();
+        write(self.ring.data(self.small, offset, len));
         let word = self.next.word(len);
-        if self.batch.packets == 0 {
-            self.first = (index, word);
-        } else {
+        if self.has_staged() {
             // Release: a consumer that reads the word also sees the datagram.
-            self.ring.word(index).store(word, Ordering::Release);
+            self.ring.word(self.small, offset).store(word, Ordering::Release);
+        } else {
+            self.first = (offset, word);
         }
-        self.next.advance(self.ring.slots);
-        self.batch.packets += 1;
-        self.batch.bytes += len as u64;
-        Ok(self.batch.packets)
+        self.next.advance(self.small);
+        self.bytes += len as u64;
+        let staged = self.next.position.wrapping_sub(self.published);
+        // The caller of the last datagram of a batch has to learn that it is the last.
+        let room_of_batch = (MAX_BURST as u32 - 1).saturating_sub(staged);
+        self.room = self.limit.wrapping_sub(self.next.position).min(room_of_batch);
+        Ok(staged)
     }
 
     /// Whether there are staged datagrams that the consumer does not see yet.
     #[inline(always)]
     pub(super) fn has_staged(&self) -> bool {
-        self.batch.packets > 0
+        self.next.position != self.published
     }
 
     /// Makes the staged datagrams visible to the consumer, and returns their number and size.
     #[inline]
     pub(super) fn publish(&mut self) -> Batch {
-        if self.batch.packets > 0 {
-            let (index, word) = self.first;
-            self.ring.word(index).store(word, Ordering::Release);
+        let packets = self.next.position.wrapping_sub(self.published);
+        if packets > 0 {
+            let (offset, word) = self.first;
+            // Release: a consumer that reads the word also sees the batch's datagrams.
+            self.ring.word(self.small, offset).store(word, Ordering::Release);
         }
-        std::mem::take(&mut self.batch)
+        self.published = self.next.position;
+        self.room = 0;
+        Batch { packets, bytes: std::mem::take(&mut self.bytes) }
     }
 
     /// Publishes the staged datagrams and closes the ring. The caller must not stage any more.
@@ -417,7 +463,7 @@ unsafe fn copy(packet: &[u8], to: NonNull<u8>) {
 /// # Safety
 /// `to` must be valid for writing `bytes.len()` bytes, which must not overlap `bytes` and which no
 /// other code may access meanwhile.
-#[inline]
+#[inline(always)]
 unsafe fn copy_data(bytes: &[u8], to: NonNull<u8>) {
     match (bytes.first_chunk::<HALF>(), bytes.last_chunk::<HALF>()) {
         (Some(first), Some(last)) if bytes.len() <= 2 * HALF => {
@@ -442,25 +488,28 @@ fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// A datagram that was taken and not yet released.
+/// A datagram that was taken and not yet released, and the sender's port.
 #[derive(Clone, Copy)]
 pub(super) struct Loan {
     data: NonNull<u8>,
-    len: usize,
+    len: u32,
+    from: MemRoute,
 }
 
-// SAFETY: a loan is only an address and a length. The bytes are read only through `bytes`, whose
-// caller guarantees that they are still lent.
+// SAFETY: a loan is only an address, a length and a number. The bytes are read only through `bytes`,
+// whose caller guarantees that they are still lent.
 unsafe impl Send for Loan {}
 
 impl Loan {
     /// No datagram.
-    pub(super) const NONE: Self = Self { data: NonNull::dangling(), len: 0 };
+    pub(super) fn none(from: MemRoute) -> Self {
+        Self { data: NonNull::dangling(), len: 0, from }
+    }
 
-    /// Length of the datagram in bytes.
+    /// The port that sent the datagram.
     #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.len
+    pub(super) fn from(&self) -> MemRoute {
+        self.from
     }
 
     /// The datagram.
@@ -472,38 +521,47 @@ impl Loan {
         // SAFETY: the producer wrote `len` bytes there before it published the slot's word, which
         // `take` read with Acquire. It writes there again only after the release, which the caller
         // excludes.
-        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len as usize) }
     }
 }
 
 /// The receiving end.
 pub(super) struct Consumer {
-    ring: Arc<Ring>,
+    small: SmallSlots,
     next: Cursor,
     /// Position of the oldest datagram that is lent out.
     lent: u32,
+    ring: Arc<Ring>,
 }
 
 impl Consumer {
     /// Whether a datagram waits to be taken.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        self.peek().is_some()
+        self.peek(self.next).is_some()
     }
 
-    #[inline]
-    fn peek(&self) -> Option<usize> {
-        self.next.len_in(self.ring.word(self.next.index).load(Ordering::Acquire))
+    #[inline(always)]
+    fn peek(&self, at: Cursor) -> Option<u32> {
+        at.len_in(self.ring.word(self.small, at.offset).load(Ordering::Acquire))
     }
 
-    /// Takes the next datagram. It stays readable until [`Consumer::release`].
+    /// Takes datagrams, until no further one has arrived or `loans` is full, and returns their
+    /// number and bytes. They stay readable until [`Consumer::release`]. `from`: the sender's port.
     #[inline]
-    pub(super) fn take(&mut self) -> Option<Loan> {
-        let len = self.peek()?;
-        self.ring.witness(self.next.index).read();
-        let data = self.ring.data(self.next.index, len);
-        self.next.advance(self.ring.slots);
-        Some(Loan { data, len })
+    pub(super) fn take(&mut self, from: MemRoute, loans: &mut [Loan]) -> (usize, u64) {
+        let (mut next, mut count, mut bytes) = (self.next, 0, 0);
+        for loan in loans {
+            let Some(len) = self.peek(next) else { break };
+            self.ring.witness(next.offset).read();
+            let data = self.ring.data(self.small, next.offset, len as usize);
+            *loan = Loan { data, len, from };
+            next.advance(self.small);
+            count += 1;
+            bytes += u64::from(len);
+        }
+        self.next = next;
+        (count, bytes)
     }
 
     /// Releases all taken slots to the producer.
@@ -522,9 +580,9 @@ impl Consumer {
     /// Tells loom that the holder of a loan may have read the datagram until now.
     #[cfg(loom)]
     fn read_to_the_end(&self) {
-        let slots = self.ring.slots;
+        let SmallSlots { len, .. } = self.small;
         for back in 1..=self.next.position.wrapping_sub(self.lent) {
-            self.ring.witness((self.next.index + slots - back) % slots).read();
+            self.ring.witness((self.next.offset + len - back * SMALL as u32) % len).read();
         }
     }
 
@@ -563,6 +621,13 @@ mod tests {
         staged
     }
 
+    /// The next datagram.
+    fn take(consumer: &mut Consumer) -> Option<Loan> {
+        let from = MemRoute::new(1);
+        let mut loans = [Loan::none(from)];
+        (consumer.take(from, &mut loans).0 == 1).then_some(loans[0])
+    }
+
     /// The bytes of a loan from `_lender`.
     fn read(_lender: &Consumer, loan: Loan) -> &[u8] {
         // SAFETY: the bytes borrow the lender, and releasing needs `&mut`.
@@ -583,9 +648,9 @@ mod tests {
             send(&mut producer, &datagram(number)).unwrap();
             if number % 5 == 4 {
                 consumer.release();
-                while let Some(loan) = consumer.take() {
+                while let Some(loan) = take(&mut consumer) {
                     assert_eq!(read(&consumer, loan), datagram(expect));
-                    assert_eq!(loan.len(), datagram(expect).len());
+                    assert_eq!(read(&consumer, loan).len(), datagram(expect).len());
                     expect += 1;
                 }
             }
@@ -596,19 +661,20 @@ mod tests {
     #[test]
     fn positions_wrap_around_32_bits() {
         let (mut producer, mut consumer) = ring(5, 1_500).unwrap();
-        let start = Cursor { position: u32::MAX - 7, index: 3 };
+        let start = Cursor { position: u32::MAX - 7, offset: 3 * SMALL as u32 };
         (producer.next, producer.limit) = (start, start.position.wrapping_add(5));
+        producer.published = start.position;
         (consumer.next, consumer.lent) = (start, start.position);
         // Slots that were used before hold the words of the previous lap.
         for back in 1..=5 {
-            let index = (3 + 5 - back) % 5;
-            let old = Cursor { position: start.position - back, index };
-            producer.ring.word(index).store(old.word(0), Ordering::Relaxed);
+            let offset = (3 + 5 - back) % 5 * SMALL as u32;
+            let old = Cursor { position: start.position - back, offset };
+            producer.ring.word(producer.small, offset).store(old.word(0), Ordering::Relaxed);
         }
         for number in 0..40 {
             assert!(!consumer.is_ready());
             send(&mut producer, &datagram(number)).unwrap();
-            let loan = consumer.take().unwrap();
+            let loan = take(&mut consumer).unwrap();
             assert_eq!(read(&consumer, loan), datagram(number));
             consumer.release();
         }
@@ -623,7 +689,8 @@ mod tests {
         assert!(!consumer.is_ready());
         assert_eq!(producer.publish(), Batch { packets: 3, bytes: 3 });
         let taken: Vec<u8> =
-            std::iter::from_fn(|| consumer.take().map(|loan| read(&consumer, loan)[0])).collect();
+            std::iter::from_fn(|| take(&mut consumer).map(|loan| read(&consumer, loan)[0]))
+                .collect();
         assert_eq!(taken, [1, 2, 3]);
         assert_eq!(producer.publish(), Batch::default(), "a second publish has nothing to publish");
     }
@@ -635,7 +702,7 @@ mod tests {
             send(&mut producer, &[number]).unwrap();
         }
         assert_eq!(send(&mut producer, &[4]), Err(Refused::Full));
-        assert!(consumer.take().is_some());
+        assert!(take(&mut consumer).is_some());
         assert_eq!(
             send(&mut producer, &[4]),
             Err(Refused::Full),
@@ -662,7 +729,7 @@ mod tests {
         producer.stage(&[7], &[]).unwrap();
         producer.close();
         assert!(!consumer.is_finished());
-        let loan = consumer.take().unwrap();
+        let loan = take(&mut consumer).unwrap();
         assert_eq!(read(&consumer, loan), [7]);
         assert!(consumer.is_finished());
     }

@@ -10,9 +10,11 @@ fn datagram(number: u8) -> Vec<u8> {
 }
 
 fn take(consumer: &mut Consumer) -> Option<Vec<u8>> {
-    let loan = consumer.take()?;
+    let from = MemRoute::new(1);
+    let mut loans = [Loan::none(from)];
+    let (count, _) = consumer.take(from, &mut loans);
     // SAFETY: the consumer releases nothing before the bytes are copied.
-    Some(unsafe { loan.bytes() }.to_vec())
+    (count == 1).then(|| unsafe { loans[0].bytes() }.to_vec())
 }
 
 #[test]
