@@ -16,7 +16,7 @@ use crate::executor::tasks::{TaskId, WakeSlot};
 use crate::executor::waiters::StreamWaiters;
 use crate::log;
 use crate::protocol::{
-    self, Body, CallError, Cause, ClientId, ClientStats, RejectReason, RequestHandle,
+    self, Body, CallError, Cause, ClientId, ClientStats, DEFAULT_SLOTS, RejectReason, RequestHandle,
 };
 use crate::service::{
     Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, StreamMethod, late,
@@ -76,7 +76,15 @@ impl<T: Transport> Requests<T> {
             }
             _ => None,
         };
-        let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
+        let stats = cx.client_stats(call.client());
+        if stats.is_some_and(|stats| usize::from(stats.slots) < DEFAULT_SLOTS) {
+            // Pulls wait at the server. With fewer slots they could occupy all, and the client could
+            // never push.
+            return Err(Status::failed_precondition(
+                "a stream needs a session with at least 8 slots; raise EndpointConfig::slots at the client and the server",
+            ));
+        }
+        let limit = stats.map_or(0, |stats| stats.max_response);
         let streams = self.streams_of(call.client(), limit as usize);
         if self.draining.get() && streams.state.borrow().machine.is_early(&request) {
             // While the endpoint drains, the protocol refuses the call that would open the stream, if

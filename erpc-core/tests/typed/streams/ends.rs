@@ -12,7 +12,7 @@ use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
 use erpc_core::service::Outgoing;
 use erpc_core::status::Code;
 
-use super::{COUNT, FOREVER, GROW, MUTE, SUM, StreamBed, TIGHT, filled};
+use super::{COUNT, DOUBLE, FOREVER, GROW, MUTE, SUM, StreamBed, TIGHT, filled};
 use crate::support::{Number, number};
 use crate::test_bed::{SERVER, poll};
 
@@ -32,6 +32,24 @@ fn a_stream_does_not_keep_its_endpoint_alive() {
     assert_eq!(end, Poll::Ready(Err(CallError::MaybeExecuted(Cause::Shutdown))));
     drop((numbers, session));
     assert!(bed.client_is_gone());
+}
+
+#[test]
+fn a_stream_on_a_session_with_few_slots_fails_and_names_the_setting() {
+    for (client, server) in [(1, 8), (8, 1), (4, 64)] {
+        let slots = |count| EndpointConfig::new().slots(count);
+        let bed = StreamBed::with(slots(client), slots(server));
+        let session = bed.session();
+        let (out, mut doubles) = session.bidi_streaming(&DOUBLE);
+        let end = bed.wait(doubles.next());
+        let Err(CallError::Status(status)) = end else { panic!("{client}, {server}: {end:?}") };
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains("EndpointConfig::slots"), "{status}");
+        drop(out);
+    }
+    let bed = StreamBed::with(EndpointConfig::new().slots(64), EndpointConfig::new());
+    let mut numbers = bed.session().server_streaming(&COUNT, &number(3));
+    assert!(bed.wait(numbers.next()).unwrap().is_some());
 }
 
 #[test]
