@@ -160,6 +160,9 @@ impl Default for EndpointConfig {
     }
 }
 
+/// Points in time per ping interval at which idle sessions check their peers.
+const STEPS: u64 = 128;
+
 impl EndpointConfig {
     /// The default settings; each setter documents its default.
     #[must_use]
@@ -218,7 +221,8 @@ impl EndpointConfig {
     ///
     /// More slots let a single session keep a fast path busy. Clients that have several sessions
     /// to a server need them rarely. A stream has up to five calls in flight, of which some wait at
-    /// the server for long. So a program with streams needs at least 8 slots at both ends.
+    /// the server for long. So a program with streams needs at least 8 slots at both ends; with
+    /// fewer, streams end with `FAILED_PRECONDITION`.
     ///
     /// A server keeps a small buffer for each slot that was used, and
     /// up to [`EndpointConfig::session_memory_limit`] for large messages. So at a server with 64
@@ -506,6 +510,14 @@ impl EndpointConfig {
         self.ping_interval + self.ping_interval / 2
     }
 
+    /// The first point in time, at `at` or later, at which idle sessions check their peers. These
+    /// points divide the ping interval into [`STEPS`] parts, so that the loop wakes up for many idle
+    /// sessions at once instead of for each.
+    pub(super) fn in_step(&self, at: Instant) -> Instant {
+        let step = (self.ping_interval.as_nanos() as u64 / STEPS).max(1);
+        Instant::from_nanos(at.as_nanos().checked_next_multiple_of(step).unwrap_or(u64::MAX))
+    }
+
     /// [`EndpointConfig::credits`], for a session with this number of slots to a server that is
     /// reached through `link`.
     pub(super) fn initial_credits(&self, slots: SlotCount, link: Link) -> u16 {
@@ -615,6 +627,14 @@ impl Bypasses {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_sessions_check_their_peers_at_common_points_in_time() {
+        let config = EndpointConfig::new().ping_interval(Duration::from_nanos(128_000));
+        let at = |nanos| config.in_step(Instant::from_nanos(nanos)).as_nanos();
+        assert_eq!([at(0), at(1), at(999), at(1_000), at(1_001)], [0, 1_000, 1_000, 1_000, 2_000]);
+        assert_eq!(config.in_step(Instant::NEVER), Instant::NEVER);
+    }
 
     #[test]
     fn every_setting_is_accepted_at_its_bounds_and_refused_beyond_them() {

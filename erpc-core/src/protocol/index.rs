@@ -164,19 +164,19 @@ impl SlotSet {
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Slots<T> {
-    /// The number of slots, minus 1: the bits of a request number that name its slot.
-    mask: u32,
     /// All of these are used if the session has at least the default number of slots.
     first: [T; DEFAULT_SLOTS],
     rest: Box<[T]>,
+    /// The number of slots, minus 1: the bits of a request number that name its slot.
+    mask: u32,
 }
 
 impl<T> Slots<T> {
     pub(super) fn new(count: SlotCount, mut slot: impl FnMut(SlotIndex) -> T) -> Self {
         Self {
-            mask: count.step() - 1,
             first: std::array::from_fn(|at| slot(SlotIndex(at as u32))),
             rest: (DEFAULT_SLOTS as u32..count.step()).map(|at| slot(SlotIndex(at))).collect(),
+            mask: count.step() - 1,
         }
     }
 
@@ -278,6 +278,9 @@ impl TableIndex for SocketIndex {
     }
 }
 
+/// Fewest entries by which a [`Table`] grows.
+const MIN_GROWTH: usize = 4;
+
 /// A slab with its own index type. Freed indices are reused.
 pub(super) struct Table<I, T> {
     entries: Slab<T>,
@@ -309,14 +312,28 @@ impl<I: TableIndex, T> Table<I, T> {
     }
 
     pub(super) fn insert(&mut self, value: T) -> I {
+        self.grow();
         I::from_place(self.entries.insert(value))
     }
 
     /// Inserts the value that `value` makes for its index.
     pub(super) fn insert_with(&mut self, value: impl FnOnce(I) -> T) -> (I, &mut T) {
+        self.grow();
         let entry = self.entries.vacant_entry();
         let index = I::from_place(entry.key());
         (index, entry.insert(value(index)))
+    }
+
+    /// Makes room for a further entry. The table grows by a 32nd, not by its size as a vector
+    /// would: a session has more than a kilobyte, so thousands of unused ones are much memory. In
+    /// return, an entry is moved some 30 times while the table grows. The system moves large
+    /// tables by their pages.
+    #[inline]
+    fn grow(&mut self) {
+        let (used, room) = (self.entries.len(), self.entries.capacity());
+        if used == room {
+            self.entries.reserve_exact(MIN_GROWTH.max(room / 32));
+        }
     }
 
     /// Removes an entry; `None` if the index is free.
@@ -352,6 +369,24 @@ mod tests {
     /// Every number of slots that a session may have.
     fn counts() -> Vec<SlotCount> {
         (0..=u8::MAX).filter_map(SlotCount::new).collect()
+    }
+
+    #[test]
+    fn a_large_table_has_few_unused_entries() {
+        let mut table = Table::<SessionIndex, [u64; 4]>::new();
+        for number in 0..10_000 {
+            assert_eq!(table.insert([number; 4]).get(), number as u32);
+            let (used, room) = (table.len(), table.entries.capacity());
+            assert!(room <= used + MIN_GROWTH + used / 32, "{room} entries for {used}");
+        }
+        for number in (0..10_000).step_by(2) {
+            table.remove(SessionIndex::new(number));
+        }
+        let room = table.entries.capacity();
+        for number in 0..5_000 {
+            table.insert([number; 4]);
+        }
+        assert_eq!(table.entries.capacity(), room, "freed entries are used again");
     }
 
     #[test]

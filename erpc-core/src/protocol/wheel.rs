@@ -99,6 +99,11 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
         let tick = tick.clamp(self.tick + 1, self.tick + HORIZON);
         let index = id.0 as usize;
         if index >= self.nodes.len() {
+            let missing = index + 1 - self.nodes.len();
+            if self.nodes.capacity() <= index {
+                // As `Table` grows: a half-empty vector would be much memory per session.
+                self.nodes.reserve_exact(missing.max(self.nodes.len() / 32));
+            }
             self.nodes.resize(index + 1, Node { tick: 0, prev: NONE, next: NONE, place: NONE });
         }
         self.nodes[index].tick = tick;

@@ -17,8 +17,8 @@ pub(super) struct Liveness {
     pings: u32,
     /// `Some` while the session's calls wait until the server has answered a ping.
     check: Option<Check>,
-    /// This session's random extra part of the ping interval, in 2,048ths, so that sessions opened
-    /// at the same time do not ping in step.
+    /// This session's random extra part of the ping interval, in 128ths, so that sessions opened at
+    /// the same time do not ping in step.
     spread: u32,
 }
 
@@ -34,7 +34,7 @@ struct Check {
 impl Liveness {
     /// A session that its server has just accepted. `generation` is the session's.
     pub(super) fn new(now: Instant, generation: u32) -> Self {
-        let spread = generation & 0xFF;
+        let spread = generation & 0xF;
         Self { last_heard: now, last_ping: now, unanswered: 0, pings: 0, check: None, spread }
     }
 
@@ -123,9 +123,10 @@ impl Liveness {
         self.last_heard < then && self.last_ping < then
     }
 
-    /// The silence after which the session sends a ping: up to an eighth longer than configured.
+    /// The silence after which the session sends a ping, up to an eighth longer than configured,
+    /// together with the step in [`EndpointConfig::in_step`].
     pub(super) fn interval(&self, config: &EndpointConfig) -> Duration {
-        config.ping_interval + config.ping_interval / 2_048 * self.spread
+        config.ping_interval + config.ping_interval / 128 * self.spread
     }
 
     /// When the next ping is due.
@@ -135,7 +136,7 @@ impl Liveness {
         } else if self.last_ping > self.last_heard {
             self.last_ping + config.ping_again()
         } else {
-            self.last_heard + self.interval(config)
+            config.in_step(self.last_heard + self.interval(config))
         }
     }
 

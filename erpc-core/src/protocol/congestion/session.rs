@@ -7,13 +7,14 @@ use super::swift::Swift;
 use super::timely::Timely;
 use crate::time::Instant;
 
-/// One session's controller. An enum, so that calls are direct.
+/// One session's controller. An enum, so that calls are direct. The controllers are boxed, because
+/// sessions within a host need none, and plain calls look at it only once per burst.
 #[derive(Clone, Debug)]
 pub(in crate::protocol) enum Congestion {
     None,
-    Timely(Timely),
-    Swift(Swift),
-    Dcqcn(Dcqcn),
+    Timely(Box<Timely>),
+    Swift(Box<Swift>),
+    Dcqcn(Box<Dcqcn>),
 }
 
 /// Forwards a call to the session's controller.
@@ -34,11 +35,15 @@ impl Congestion {
     pub(in crate::protocol) fn new(control: &CongestionControl, path: &Path) -> Self {
         match (control, path.line_rate) {
             (CongestionControl::None, _) => Self::None,
-            (CongestionControl::Swift(config), _) => Self::Swift(Swift::new(config, path)),
-            (CongestionControl::Timely(config), Some(line)) => {
-                Self::Timely(Timely::new(config, path, line))
+            (CongestionControl::Swift(config), _) => {
+                Self::Swift(Box::new(Swift::new(config, path)))
             }
-            (CongestionControl::Dcqcn(config), Some(line)) => Self::Dcqcn(Dcqcn::new(config, line)),
+            (CongestionControl::Timely(config), Some(line)) => {
+                Self::Timely(Box::new(Timely::new(config, path, line)))
+            }
+            (CongestionControl::Dcqcn(config), Some(line)) => {
+                Self::Dcqcn(Box::new(Dcqcn::new(config, line)))
+            }
             (CongestionControl::Timely(_) | CongestionControl::Dcqcn(_), None) => Self::None,
         }
     }

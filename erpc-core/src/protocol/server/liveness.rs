@@ -28,7 +28,7 @@ pub(super) enum Verdict {
 impl Liveness {
     /// For a client that was heard at `now`.
     pub(super) fn new(now: Instant, config: &EndpointConfig) -> Self {
-        let due = now + config.server_ping_interval();
+        let due = config.in_step(now + config.server_ping_interval());
         Self { last_heard: now, last_ping: now, unanswered: 0, due }
     }
 
@@ -74,7 +74,7 @@ impl Liveness {
         if self.last_ping > self.last_heard {
             self.last_ping + config.ping_again()
         } else {
-            self.last_heard + config.server_ping_interval()
+            config.in_step(self.last_heard + config.server_ping_interval())
         }
     }
 
