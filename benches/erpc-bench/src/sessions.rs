@@ -35,9 +35,8 @@ pub(crate) struct SessionsArgs {
     core: usize,
 }
 
-/// Longest sleep between two turns, if no timer is due earlier. Packets of the other endpoint wait
-/// this long, because one thread runs both.
-const NAP: Duration = Duration::from_millis(1);
+/// Longest sleep between two turns, if no timer is due earlier.
+const NAP: Duration = Duration::from_millis(100);
 /// Bytes of requests and responses.
 const SIZE: usize = 32;
 /// Time before the measurements: two ping intervals of the default configuration. Then the pings of
@@ -101,6 +100,12 @@ impl End {
         let rpc = account.charge(|| Rpc::new(port, EndpointConfig::new()));
         let rpc = rpc.map_err(Failure::of("no endpoint"))?;
         Ok(Self { rpc, app: Opened::default(), account })
+    }
+
+    /// The time to the endpoint's next timer.
+    fn until_timer(&mut self) -> Duration {
+        let now = self.rpc.context().now();
+        self.rpc.next_deadline().map_or(Duration::MAX, |deadline| deadline - now)
     }
 
     /// Runs a turn. Returns the amount of work.
@@ -168,8 +173,9 @@ fn rest(client: &mut End, server: &mut End, time: Duration) -> Duration {
     let (start, before) = (Instant::now(), machine::cpu_time());
     while start.elapsed() < time {
         if client.turn() + server.turn() == 0 {
-            // The client's wait ends at its next timer. The server's timers may be late by a nap.
-            client.rpc.wait(Some(NAP));
+            // The client's wait ends at its next timer, or when the server has sent something. The
+            // server has no packet to receive, because its turn came last.
+            client.rpc.wait(Some(NAP.min(server.until_timer())));
             server.rpc.rested();
         }
     }

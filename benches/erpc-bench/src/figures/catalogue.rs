@@ -14,9 +14,10 @@ pub(super) struct Figure {
     draw: fn(&[Row]) -> Chart,
 }
 
-pub(super) const FIGURES: [Figure; 14] = [
+pub(super) const FIGURES: [Figure; 15] = [
     Figure { name: "calls", data: "calls.jsonl", draw: calls },
     Figure { name: "latency", data: "calls.jsonl", draw: latency },
+    Figure { name: "sessions", data: "sessions.jsonl", draw: sessions },
     Figure { name: "typed", data: "typed.jsonl", draw: typed },
     Figure { name: "loss", data: "loss.jsonl", draw: loss },
     Figure { name: "recovery", data: "recovery.jsonl", draw: recovery },
@@ -161,6 +162,36 @@ fn latency(rows: &[Row]) -> Chart {
         title: "Latency of one call at a time, UDP over loopback",
         subtitle: "Median; where it was recorded, a line to the 99th percentile. Lower is better.",
         plot: Plot::Bars { x: from_zero("latency, us", &groups), groups },
+    }
+}
+
+fn sessions(rows: &[Row]) -> Chart {
+    let lines = [
+        ("1 call in flight on each", 0, Some(1.0)),
+        ("8 calls in flight on each", 1, Some(8.0)),
+        ("64 calls in flight, each on a session chosen at random", 2, None),
+    ];
+    let series = |(name, style, window): (&'static str, usize, Option<f64>)| {
+        let random = if window.is_none() { 1.0 } else { 0.0 };
+        let point = |count: f64| {
+            let calls = window.map_or(64.0, |window| window * count);
+            let cost = median_of(rows, "cpu_ns_per_rpc", |row| {
+                row.has("sessions", count)
+                    && row.has("outstanding", calls)
+                    && row.has("random", random)
+            });
+            cost.map(|cost| (count, cost))
+        };
+        let points = distinct(rows, "sessions").into_iter().filter_map(point).collect();
+        Series { name, style, dashed: false, points }
+    };
+    let x = Axis { label: "sessions", scale: Scale::Log, range: (8.0, 32_768.0) };
+    let y = Axis { label: "CPU time per call, ns", scale: Scale::Linear, range: (0.0, 400.0) };
+    let panel = Panel { title: String::new(), series: lines.into_iter().map(series).collect() };
+    Chart {
+        title: "CPU time of a 32-byte call, client and server together, by the sessions in use",
+        subtitle: "In memory, on one core. The horizontal axis is logarithmic. Lower is better.",
+        plot: Plot::Lines { x, y, panels: vec![panel] },
     }
 }
 
