@@ -184,6 +184,8 @@ mod chosen {
         PullOneTooFew,
         /// The first packet of a response ignores the client's eager limit.
         EagerIgnored,
+        /// A client forgets that a response was long, and cuts the next calls into small packets.
+        LongResponseForgotten by Test("lib", "protocol::tests::flow::after_an_unexpectedly_long_response_calls_reserve_room_for_long_ones_for_a_second"),
         /// Response packets are resent, and their headers rewritten, while the transmit queue reads
         /// the first copies.
         ResponseAgainWithoutFlush,

@@ -186,6 +186,12 @@ impl<R: Route> Lines<R> {
         self.room.limit()
     }
 
+    /// Whether more than half of the room for replies is reserved.
+    #[inline(always)]
+    pub(super) fn is_room_scarce(&self) -> bool {
+        self.room.is_scarce()
+    }
+
     pub(super) fn set_room(&mut self, units: u32) {
         self.room.set_limit(units);
     }

@@ -49,6 +49,12 @@ impl Capacity {
         self.limit
     }
 
+    /// Whether more than half of the capacity is reserved.
+    #[inline(always)]
+    pub(super) fn is_scarce(&self) -> bool {
+        self.taken > self.limit / 2
+    }
+
     pub(super) fn taken(&self) -> u32 {
         self.taken
     }
@@ -147,6 +153,12 @@ impl Charges {
     #[inline]
     pub(super) fn overhead(&self) -> usize {
         self.overhead
+    }
+
+    /// Upper limit of the room for the first packet of a response.
+    #[inline]
+    pub(super) fn eager_reply(&self) -> u32 {
+        self.eager_reply
     }
 
     /// Cost of a request's last packet, with a payload of `payload` bytes.

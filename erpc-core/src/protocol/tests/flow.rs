@@ -9,11 +9,11 @@ use super::pair::{
     CLIENT, Pair, SERVER, STRANGER, Side, connected, control, header, kinds, ms, pattern,
 };
 use super::times;
-use crate::protocol::{CongestionControl, DropReason, EndpointConfig, RejectReason};
+use crate::protocol::{CongestionControl, DropReason, EndpointConfig, RejectReason, SessionId};
 use crate::time::Instant;
 use crate::transport::{ChargeModel, MIN_DATAGRAM};
 use crate::wire::control::Control;
-use crate::wire::{Kind, ReplyInfo};
+use crate::wire::{HEADER_LEN, Kind, ReplyInfo};
 
 /// A pair whose server grants `packets` packets to its only client.
 fn granting(packets: u32) -> Pair {
@@ -405,4 +405,69 @@ proptest! {
         prop_assert_eq!(pair.outcomes.len(), crowd.sizes.len());
         prop_assert_eq!(pair.client.stats().dropped(DropReason::OutOfOrder), 0);
     }
+}
+
+/// A session whose client takes 7,000 bytes of a response unasked, and has room for ten such
+/// packets.
+fn with_room_for_ten_long_responses() -> (Pair, SessionId) {
+    let config = EndpointConfig::new().eager(7_000).slots(64);
+    let units = 10 * ChargeModel::LinuxUdp.charge(HEADER_LEN + 7_000);
+    let side = Side::new(8_000).config(config);
+    let mut pair = Pair::of(side.clone().queue(ChargeModel::LinuxUdp, units), side);
+    pair.echo = false;
+    pair.and_connected()
+}
+
+/// Makes 40 calls at once. Returns how many are in flight.
+fn in_flight(pair: &mut Pair, session: SessionId) -> usize {
+    for token in 0..40 {
+        pair.call(session, token, b"how long is the answer?");
+    }
+    pair.to_server.packets.len()
+}
+
+/// Answers all calls, and checks the outcomes.
+fn answer_all(pair: &mut Pair, response: &[u8]) {
+    pair.outcomes.clear();
+    pair.pass(Duration::from_micros(10));
+    while pair.outcomes.len() < 40 {
+        pair.settle();
+        while !pair.asked.is_empty() {
+            pair.answer(response);
+        }
+        pair.settle();
+    }
+    assert!(pair.outcomes.iter().all(|outcome| outcome.result.as_deref() == Ok(response)));
+}
+
+#[test]
+fn calls_with_short_responses_reserve_less_room_while_room_is_scarce() {
+    let (mut pair, session) = with_room_for_ten_long_responses();
+    assert_eq!(in_flight(&mut pair, session), 10, "nothing is known of the responses");
+    answer_all(&mut pair, b"short");
+    // Six calls reserve more than half of the room. 14 calls in small packets fit the rest.
+    assert_eq!(in_flight(&mut pair, session), 6 + 14);
+    let is_large = |bytes: &Vec<u8>| header(bytes).flags.large();
+    let large = pair.to_server.packets.iter().filter(|(_, bytes)| is_large(bytes));
+    assert_eq!(large.count(), 6);
+    answer_all(&mut pair, b"short");
+}
+
+#[test]
+fn after_an_unexpectedly_long_response_calls_reserve_room_for_long_ones_for_a_second() {
+    let (mut pair, session) = with_room_for_ten_long_responses();
+    let long = pattern(1, 6_000);
+    assert_eq!(in_flight(&mut pair, session), 10);
+    answer_all(&mut pair, b"short");
+    assert_eq!(in_flight(&mut pair, session), 20);
+    answer_all(&mut pair, &long);
+    assert_eq!(in_flight(&mut pair, session), 10);
+    answer_all(&mut pair, b"short");
+    assert_eq!(in_flight(&mut pair, session), 10, "long responses are remembered");
+    answer_all(&mut pair, b"short");
+    pair.pass(ms(1_000));
+    pair.settle();
+    assert_eq!(in_flight(&mut pair, session), 20);
+    answer_all(&mut pair, &pattern(2, 1_024));
+    assert_eq!(in_flight(&mut pair, session), 20, "a small packet carries 1,024 bytes");
 }

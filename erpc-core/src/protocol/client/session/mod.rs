@@ -6,6 +6,7 @@
 //! | `send` | a call takes a slot; its packets reserve capacity and are sent, or the call waits |
 //! | `receive` | credit returns, acceptance, roll-back on a gap |
 //! | `response` | responses of one or more packets |
+//! | `short` | calls with short responses reserve less room |
 //! | `timeout` | retransmission, liveness |
 //! | `absence` | after a long silence: calls wait until the server has answered a ping |
 //! | `path` | probes of the path's packet size; messages are cut again for another size |
@@ -19,9 +20,11 @@ mod plain;
 mod receive;
 mod response;
 mod send;
+mod short;
 mod timeout;
 mod undelivered;
 
+use self::short::ResponseLengths;
 use super::call::Call;
 use super::common::Common;
 use super::credit_limit::CreditLimit;
@@ -82,7 +85,7 @@ pub(super) struct OpenSession<R> {
     /// The longest processing time of the server that is not recorded per method.
     notable: ReplyInfo,
     /// `trailer` applies to every packet, `large` only to new calls: whether they are cut into
-    /// large packets.
+    /// large packets, unless room is scarce ([`OpenSession::cuts_large`]).
     flags: Flags,
     /// Slots without a call or quarantine.
     free: SlotSet,
@@ -101,6 +104,7 @@ pub(super) struct OpenSession<R> {
     credit_limit: CreditLimit,
     /// Rate of this endpoint's link, in bytes per second; `None` if unknown.
     line_rate: Option<u64>,
+    response_lengths: ResponseLengths,
     retransmissions: Retransmissions,
     /// The inquiry in progress: the server is asked for a sign of life because a packet did not
     /// reach it. It may already be answered, which the next use of the inquiry notices.
@@ -118,7 +122,7 @@ enum Niche {
     Open = 1,
 }
 
-/// What the headers of plain calls and of their responses have in common.
+/// What the headers of plain calls and of their responses have in common, besides the flag "large".
 struct Heads {
     request: Head,
     response: Head,
@@ -129,6 +133,7 @@ struct Heads {
 
 impl Heads {
     fn new(flags: Flags, cut: &Cut, max_request: u32) -> Self {
+        let flags = flags.with_large(false);
         Self {
             request: Head::new(Kind::Request, flags),
             response: Head::new(Kind::Response, flags),
@@ -185,6 +190,7 @@ impl<R: Route> OpenSession<R> {
             credits: Credits::new(credit_limit.get()),
             credit_limit,
             line_rate: path.line_rate,
+            response_lengths: ResponseLengths::UNKNOWN,
             pacer,
             notable: ReplyInfo::default().after(notable(rtt.floor())),
             rtt,

@@ -96,7 +96,8 @@ impl<R: Route> OpenSession<R> {
         if until_timer > self.rtt.floor() && !self.mind_timer(turn) {
             return Err(new);
         }
-        let cost = self.cut.charges.last_packet(size);
+        let is_large = self.cuts_large(turn.now, lines, size);
+        let cost = self.cut_of(is_large).charges.last_packet(size);
         let Some(peer) = lines.uncontended(self.peer) else { return Err(new) };
         if !peer.take(&mut self.credits, cost) {
             return Err(new);
@@ -108,9 +109,10 @@ impl<R: Route> OpenSession<R> {
         let slot = &mut self.slots[at];
         slot.number = slot.number.plus(step);
         let (number, size) = (slot.number, size as u32);
-        let header = HeaderWords::single(self.remote, self.heads.request, number, new.method, size);
+        let head = self.heads.request.with_large(is_large);
+        let header = HeaderWords::single(self.remote, head, number, new.method, size);
         turn.tx.push_single(&self.common.route, header, &mut new.request);
-        let call = Call::sent_whole(new, self.flags.large(), cost, turn.now);
+        let call = Call::sent_whole(new, is_large, cost, turn.now);
         // The slot is free: `forget` skips no destructor.
         debug_assert!(slot.is_free());
         std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Call(call)));
@@ -160,7 +162,7 @@ impl<R: Route> OpenSession<R> {
         let at = self.slots.of(header.request());
         let ours = self.local == header.connection()
             && self.common.route == *route
-            && self.heads.response == header.head()
+            && self.heads.response == header.head().small()
             && header.size() as usize == body_len
             && header.size() <= self.heads.max_response
             && self.is_quiet()
@@ -169,7 +171,8 @@ impl<R: Route> OpenSession<R> {
             return None;
         }
         let slot = &mut self.slots[at];
-        if !slot.call()?.is_plain() {
+        let call = slot.call()?;
+        if !call.is_plain() || call.is_large() != header.head().large() {
             return None;
         }
         let FinishedPlain { finished, method, cost, sent_at } = slot.take_call()?.finish_plain();
@@ -188,6 +191,7 @@ impl<R: Route> OpenSession<R> {
         // Only the first answer of a burst gives a sample: the others would differ from it only by
         // the length of the burst.
         if is_first {
+            self.response_lengths.note_short();
             let trip = turn.now.nanos_since(sent_at);
             // The answered packet was in flight too, but its credit was released above.
             let in_flight = u32::from(self.credits.taken()) + 1;

@@ -75,6 +75,8 @@ impl<R: Route> OpenSession<R> {
         }
         let layout = self.cut_of(call.is_large()).response(header.size);
         let announced = is_announcement(header, &layout, body)?;
+        let is_short = header.size <= self.cut_of(false).eager;
+        self.response_lengths.note(turn.now, is_short);
         let (retries, accepted) = (call.retry().retries(), call.retry().is_accepted());
         let ambiguous = call.recovery().was_retransmitted() && !mutant!(AmbiguousSample);
         let sent_at = call.retry().active_at();

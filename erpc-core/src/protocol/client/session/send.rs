@@ -65,16 +65,17 @@ impl<R: Route> OpenSession<R> {
         self.free.remove(at);
         self.begin_to_send(turn);
         self.arm(turn, new.deadline);
-        let layout = self.cut.layout.with_size(new.request.len() as u32);
-        let last_cost = self.cut.charges.last_packet(layout.len(layout.packets() - 1));
+        let is_large = self.cuts_large(turn.now, lines, new.request.len());
+        let cut = self.cut_of(is_large);
+        let layout = cut.layout.with_size(new.request.len() as u32);
+        let last_cost = cut.charges.last_packet(layout.len(layout.packets() - 1));
         if layout.packets() > 1 {
             self.want_larger(turn);
         }
         let step = self.slots.step();
         let slot = &mut self.slots[at];
         slot.number = slot.number.plus(step);
-        slot.state =
-            SlotState::Call(Call::new(new, layout, self.flags.large(), last_cost, turn.now));
+        slot.state = SlotState::Call(Call::new(new, layout, is_large, last_cost, turn.now));
         self.transmit(turn, lines, at, None);
     }
 
