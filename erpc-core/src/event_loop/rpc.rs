@@ -393,6 +393,7 @@ impl<T: Transport> Rpc<T> {
 
     /// Accepts sessions from now on.
     pub fn listen(&mut self, acceptor: Acceptor) {
+        self.transport.listens();
         self.core.listen(acceptor);
     }
 

@@ -15,6 +15,7 @@
 mod config;
 mod egress;
 mod nic;
+mod only_peer;
 mod path;
 mod poller;
 mod reports;

@@ -4,6 +4,7 @@ mod capacity;
 mod ecn;
 mod errors;
 mod group;
+mod peers;
 
 use std::net::{SocketAddr, UdpSocket as StdSocket};
 use std::time::{Duration, Instant};
@@ -521,4 +522,35 @@ fn bind_errors_describe_the_cause() {
 fn a_transport_is_send() {
     fn is_send<T: Send>() {}
     is_send::<UdpTransport>();
+}
+
+#[test]
+fn after_long_datagrams_a_call_asks_for_few() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    let mut largest_call = |lengths: &[usize]| {
+        for &len in lengths {
+            let (_, tx) = client.split();
+            let message = message(len);
+            tx.push(&to, TxPacket::new(&message, &[7; HEADER_LEN], message.as_slice()));
+            tx.flush();
+        }
+        let (mut arrived, mut most) = (0, 0);
+        let start = Instant::now();
+        while arrived < lengths.len() && start.elapsed() < WAIT_LIMIT {
+            let count = server.split().0.burst();
+            arrived += count;
+            most = most.max(count);
+        }
+        assert_eq!(arrived, lengths.len());
+        most
+    };
+    // Two datagrams make the queue request many, and show that they are long.
+    largest_call(&[1_000; 16]);
+    assert!(largest_call(&[1_000; 16]) > 8);
+    largest_call(&[20_000; 4]);
+    largest_call(&[20_000; 4]);
+    assert!(largest_call(&[20_000; 12]) <= 8);
+    assert!(largest_call(&[1_000; 16]) <= 8, "the queue learns the length with this call");
+    assert!(largest_call(&[1_000; 16]) > 8);
 }
