@@ -207,6 +207,7 @@ pub use erpc_core::server::{
     DEFAULT_PORT, Nexus, Seat, ServeError, Server, ServerBuilder, ServerHandle, ShutdownSignal,
     shutdown_signal,
 };
+pub use erpc_core::service::protobuf;
 pub use erpc_core::service::{
     Burst, BurstRequest, CallContext, FixedLayout, Incoming, Interceptor, Metadata, MetadataError,
     MetadataRef, Outgoing, Request, Responder, Response, Service, SharedIncoming, SharedOutgoing,

@@ -250,6 +250,8 @@ impl Builder {
     pub fn erpc_path(mut self, path: impl Into<String>) -> Self {
         self.erpc_path = path.into();
         self.prost.prost_types_path(format!("{}::prost_types", self.erpc_path));
+        // The derives of `prost` then call the functions of erpc for the fields of messages.
+        self.prost.prost_path(format!("{}::protobuf", self.erpc_path));
         self
     }
 

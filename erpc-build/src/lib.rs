@@ -38,7 +38,9 @@
 //!
 //! # What is generated
 //!
-//! Each package gets a file with its messages, as `prost` generates it. For `service Kv`, that file
+//! Each package gets a file with its messages, as `prost` generates it. (Their code uses
+//! `erpc::protobuf` instead of `prost`: the same traits and types, and faster functions for some
+//! fields.) For `service Kv`, that file
 //! also contains:
 //!
 //! | item | use |

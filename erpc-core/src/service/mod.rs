@@ -25,6 +25,7 @@ mod metadata;
 mod method;
 mod options;
 mod panics;
+pub mod protobuf;
 mod reply;
 mod request;
 mod responder;

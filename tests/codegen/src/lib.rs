@@ -32,7 +32,7 @@ pub mod server {
 
 /// The crate `erpc` for the module [`server`].
 mod rpc {
-    pub(crate) use erpc::{Request, Response, Status, generated, service};
+    pub(crate) use erpc::{Request, Response, Status, generated, protobuf, service};
 }
 
 /// `modes.v1`: modes, deadlines, limits.
