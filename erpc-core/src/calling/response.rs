@@ -49,17 +49,42 @@ pub(crate) fn named(error: CallError, method: &'static str) -> CallError {
     }
 }
 
-/// Decodes a message of at most `limit` bytes.
+/// The result to pass to [`decode_in`]. It holds an empty message, if the codec decodes in place.
 #[inline(always)]
-pub(crate) fn decoded<M, D: Codec<M>>(bytes: &[u8], limit: u32) -> Result<M, CallError> {
+pub(crate) fn undecoded<M, D: Codec<M>>() -> Result<M, CallError> {
+    D::blank().ok_or(MALFORMED)
+}
+
+/// Decodes a message of at most `limit` bytes into `result`, which [`undecoded`] has returned.
+///
+/// Not inlined, and without a return value: the compiler then leaves the message where it is
+/// decoded. Otherwise it moves the message in parts that are larger than the fields just written,
+/// which waits for the store buffer of the processor.
+#[inline(never)]
+pub(crate) fn decode_in<M, D: Codec<M>>(
+    result: &mut Result<M, CallError>,
+    bytes: &[u8],
+    limit: u32,
+) {
     if bytes.len() > limit as usize {
-        return Err(too_large(bytes));
+        *result = Err(too_large(bytes));
+        return;
     }
-    // Not `map_err`, which would copy the message once more.
-    match D::decode(bytes) {
-        Ok(message) => Ok(message),
-        Err(_) => Err(MALFORMED),
+    match result {
+        Ok(message) => {
+            if D::decode_into(message, bytes).is_err() {
+                *result = Err(MALFORMED);
+            }
+        }
+        Err(_) => *result = D::decode(bytes).map_err(|_| MALFORMED),
     }
+}
+
+/// Decodes a message of at most `limit` bytes.
+pub(crate) fn decoded<M, D: Codec<M>>(bytes: &[u8], limit: u32) -> Result<M, CallError> {
+    let mut result = undecoded::<M, D>();
+    decode_in::<M, D>(&mut result, bytes, limit);
+    result
 }
 
 #[cold]

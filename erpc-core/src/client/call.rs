@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use crate::calling::response::{KeptReply, decoded, named};
+use crate::calling::response::{KeptReply, decode_in, named, undecoded};
 use crate::endpoint::parts::EndpointParts;
 use crate::protocol::CallError;
 use crate::service::{Codec, Metadata, Method};
@@ -25,18 +25,23 @@ use crate::transport::udp::UdpTransport;
 #[must_use = "dropping the call cancels it; to send without waiting, use a callback"]
 pub struct Call<M, T: Transport = UdpTransport> {
     endpoint: Rc<EndpointParts<T>>,
-    /// `None` once the output is taken.
-    key: Option<usize>,
-    /// The method's full name.
-    method: &'static str,
+    /// [`TAKEN`] once the output is taken. The key and the limit share a word: a call is moved when
+    /// it is awaited, soon after its fields were written.
+    key: u32,
     /// Longest response, in bytes.
     limit: u32,
+    /// The method's full name.
+    method: &'static str,
     /// Decodes the reply and returns its buffer to the pool.
     finish: fn(&Self, KeptReply) -> Poll<Result<M, CallError>>,
     message: PhantomData<fn() -> M>,
 }
 
+/// No key of a call: a table holds at most 2^32 - 1 calls.
+const TAKEN: u32 = u32::MAX;
+
 impl<M, T: Transport> Call<M, T> {
+    #[inline(always)]
     pub(crate) fn new<Req, C, D: Codec<M>>(
         endpoint: &Rc<EndpointParts<T>>,
         method: &Method<Req, M, C, D>,
@@ -44,9 +49,9 @@ impl<M, T: Transport> Call<M, T> {
     ) -> Self {
         Self {
             endpoint: Rc::clone(endpoint),
-            key: Some(key),
-            method: method.full_name(),
+            key: key as u32,
             limit: method.response_limit(),
+            method: method.full_name(),
             finish: Self::finish::<D>,
             message: PhantomData,
         }
@@ -55,7 +60,13 @@ impl<M, T: Transport> Call<M, T> {
     /// Whether the output has arrived, so that awaiting the call returns immediately.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.key.is_some_and(|key| self.endpoint.calls().table().is_done(key))
+        self.key().is_some_and(|key| self.endpoint.calls().table().is_done(key))
+    }
+
+    /// The call's key in the table of calls; `None` once the output is taken.
+    #[inline]
+    fn key(&self) -> Option<usize> {
+        (self.key != TAKEN).then_some(self.key as usize)
     }
 
     /// Turns the call into a future that also returns the response's metadata.
@@ -66,10 +77,10 @@ impl<M, T: Transport> Call<M, T> {
     /// Polls for the reply. The caller recycles the reply's buffer.
     #[inline(always)]
     fn poll_reply(&mut self, cx: &Context<'_>) -> Poll<Result<KeptReply, CallError>> {
-        let key = self.key.expect("a call is not polled after it has ended");
+        let key = self.key().expect("a call is not polled after it has ended");
         let mut calls = self.endpoint.calls().table();
         if let Some(kept) = calls.take_reply(key) {
-            self.key = None;
+            self.key = TAKEN;
             return Poll::Ready(Ok(kept));
         }
         // The common case of a wait: the first poll, by a task of the endpoint.
@@ -86,12 +97,15 @@ impl<M, T: Transport> Call<M, T> {
     /// then written where the caller of `poll` needs it. A message that was just decoded is slow to
     /// move, because the move waits for the writes of its fields.
     fn finish<D: Codec<M>>(&self, reply: KeptReply) -> Poll<Result<M, CallError>> {
-        let decoded = match reply.message() {
-            Ok(bytes) => decoded::<M, D>(bytes, self.limit),
-            Err(error) => Err(error),
-        };
+        let mut output = Poll::Ready(undecoded::<M, D>());
+        if let Poll::Ready(result) = &mut output {
+            match reply.message() {
+                Ok(bytes) => decode_in::<M, D>(result, bytes, self.limit),
+                Err(error) => *result = Err(error),
+            }
+        }
         self.endpoint.pool().recycle(reply.bytes);
-        Poll::Ready(decoded)
+        output
     }
 
     #[cold]
@@ -100,7 +114,7 @@ impl<M, T: Transport> Call<M, T> {
         let waits = self.endpoint.calls().table().wait(key, waiter);
         // Dropping the previous waiter may run arbitrary code; the table is no longer borrowed.
         waits.map_or(Poll::Pending, |error| {
-            self.key = None;
+            self.key = TAKEN;
             Poll::Ready(named(error, self.method))
         })
     }
@@ -121,7 +135,7 @@ impl<M, T: Transport> Future for Call<M, T> {
 
 impl<M, T: Transport> Drop for Call<M, T> {
     fn drop(&mut self) {
-        if let Some(key) = self.key {
+        if let Some(key) = self.key() {
             self.endpoint.cancel(key);
         }
     }
@@ -129,7 +143,7 @@ impl<M, T: Transport> Drop for Call<M, T> {
 
 impl<M, T: Transport> fmt::Debug for Call<M, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("Call").field("key", &self.key()).finish_non_exhaustive()
     }
 }
 

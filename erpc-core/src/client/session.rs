@@ -57,6 +57,9 @@ impl<T: Transport> Session<T> {
     ///
     /// # Errors
     /// The future returns every error, including a full queue and a request that is too large.
+    // Inlined without the start of the call: the fields of the `Call` are then written where the
+    // caller keeps it, instead of moved there.
+    #[inline(always)]
     pub fn call<Req, Resp, C, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
@@ -66,8 +69,17 @@ impl<T: Transport> Session<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        let key = self.start(method, request, || CallOutcome::Awaited(WakeSlot::Empty));
+        let key = self.start_awaited(method, request);
         Call::new(self.endpoint(), method, key)
+    }
+
+    #[inline(never)]
+    fn start_awaited<Req, Resp, C: Codec<Req>, D>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+        request: &Req,
+    ) -> usize {
+        self.start(method, request, || CallOutcome::Awaited(WakeSlot::Empty))
     }
 
     /// Calls `method` and passes the outcome to `done`. `done` runs within the endpoint's loop,

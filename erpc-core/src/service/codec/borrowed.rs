@@ -53,6 +53,16 @@ impl<M: Viewable> Codec<M> for Borrowed {
         <Prost as Codec<M>>::decode(bytes)
     }
 
+    #[inline(always)]
+    fn blank() -> Option<M> {
+        <Prost as Codec<M>>::blank()
+    }
+
+    #[inline(always)]
+    fn decode_into(message: &mut M, bytes: &[u8]) -> Result<(), DecodeError> {
+        <Prost as Codec<M>>::decode_into(message, bytes)
+    }
+
     #[inline]
     fn view(bytes: &[u8]) -> Result<M::View<'_>, DecodeError> {
         M::view(bytes)

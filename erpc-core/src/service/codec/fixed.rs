@@ -48,6 +48,20 @@ impl<M: FixedLayout> Codec<M> for Fixed {
     }
 
     #[inline]
+    fn blank() -> Option<M> {
+        Some(M::new_zeroed())
+    }
+
+    #[inline]
+    fn decode_into(message: &mut M, bytes: &[u8]) -> Result<(), DecodeError> {
+        if bytes.len() != size_of::<M>() {
+            return Err(wrong_size::<M>(bytes.len()));
+        }
+        message.as_mut_bytes().copy_from_slice(bytes);
+        Ok(())
+    }
+
+    #[inline]
     fn view(bytes: &[u8]) -> Result<&M, DecodeError> {
         M::ref_from_bytes(bytes).map_err(|_| wrong_size::<M>(bytes.len()))
     }
@@ -88,6 +102,9 @@ mod tests {
         assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, b'a', b'b', b'c']);
         assert_eq!(Fixed::encoded_len(&point()), bytes.len());
         assert_eq!(<Fixed as Codec<Point>>::decode(&bytes), Ok(point()));
+        let mut decoded = <Fixed as Codec<Point>>::blank().unwrap();
+        assert_eq!(Fixed::decode_into(&mut decoded, &bytes), Ok(()));
+        assert_eq!(decoded, point());
     }
 
     #[test]
@@ -106,6 +123,7 @@ mod tests {
             let error = <Fixed as Codec<Point>>::view(&vec![0; len]).unwrap_err().to_string();
             assert!(error.contains(&len.to_string()) && error.contains("13"), "{error}");
             assert!(<Fixed as Codec<Point>>::decode(&vec![0; len]).is_err());
+            assert!(Fixed::decode_into(&mut point(), &vec![0; len]).is_err());
         }
     }
 }

@@ -33,6 +33,26 @@ pub trait Codec<M>: 'static {
     /// [`DecodeError`] if the bytes are not such a message.
     fn decode(bytes: &[u8]) -> Result<M, DecodeError>;
 
+    /// An empty message for [`Codec::decode_into`], if the codec decodes in place; `None` by
+    /// default. A message that is decoded where its receiver wants it is not moved: a move waits
+    /// until the fields, which were just written one by one, have been stored.
+    #[must_use]
+    #[inline]
+    fn blank() -> Option<M> {
+        None
+    }
+
+    /// Like [`Codec::decode`], into a message that [`Codec::blank`] has returned. After an error,
+    /// `message` may have some of the fields.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the bytes are not such a message.
+    #[inline]
+    fn decode_into(message: &mut M, bytes: &[u8]) -> Result<(), DecodeError> {
+        *message = Self::decode(bytes)?;
+        Ok(())
+    }
+
     /// Reads the message that fills `bytes`, in place if the codec can.
     ///
     /// # Errors
@@ -69,6 +89,16 @@ impl<M: prost::Message + Default> Codec<M> for Prost {
     }
 
     #[inline(always)]
+    fn blank() -> Option<M> {
+        Some(M::default())
+    }
+
+    #[inline(always)]
+    fn decode_into(message: &mut M, bytes: &[u8]) -> Result<(), DecodeError> {
+        merge_fields(message, bytes).map_err(|error| not_prost(&error))
+    }
+
+    #[inline(always)]
     fn view(bytes: &[u8]) -> Result<M, DecodeError> {
         <Self as Codec<M>>::decode(bytes)
     }
@@ -78,6 +108,14 @@ impl<M: prost::Message + Default> Codec<M> for Prost {
 /// the compiler would keep the fields apart, and put the message together at the end by a copy.
 #[inline(never)]
 fn merge<M: prost::Message>(message: &mut M, bytes: &[u8]) -> Result<(), prost::DecodeError> {
+    merge_fields(message, bytes)
+}
+
+#[inline(always)]
+fn merge_fields<M: prost::Message>(
+    message: &mut M,
+    bytes: &[u8],
+) -> Result<(), prost::DecodeError> {
     let mut rest = Received(bytes);
     while let Some(&first) = rest.0.first() {
         let (number, wire_type) = match first {
@@ -208,6 +246,24 @@ mod tests {
         msgbuf.put_slice(b"secret");
         encode_into::<Short, _>(&0x0201, &mut msgbuf);
         assert_eq!(msgbuf.as_slice(), [1, 2]);
+    }
+
+    /// Decodes in place, as futures of calls do.
+    fn in_place<C: Codec<M>, M>(bytes: &[u8]) -> Option<Result<M, DecodeError>> {
+        let mut message = C::blank()?;
+        Some(C::decode_into(&mut message, bytes).map(|()| message))
+    }
+
+    #[test]
+    fn decoding_in_place_decodes_the_same() {
+        let encoded = prost::Message::encode_to_vec(&mixed());
+        for end in 0..=encoded.len() {
+            let bytes = &encoded[..end];
+            let decoded = <Prost as Codec<Mixed>>::decode(bytes);
+            assert_eq!(in_place::<Prost, Mixed>(bytes), Some(decoded));
+        }
+        assert_eq!(in_place::<Short, u16>(&[1, 2]), None, "the codec does not decode in place");
+        assert!(Short::decode_into(&mut 0, &[1, 2]).is_err());
     }
 
     #[test]
