@@ -34,7 +34,7 @@ pub struct MemRx {
     rings: Vec<Incoming>,
     /// Index of the ring with which the next burst begins.
     next: usize,
-    lent: [Loan; MAX_BURST],
+    lent: [Loan<MemRoute>; MAX_BURST],
     count: usize,
     packets: u64,
     bytes: u64,

@@ -24,7 +24,6 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::MemRoute;
 use crate::mutants::mutant;
 use crate::sync::Witness;
 use crate::sync::alloc::{alloc_zeroed, dealloc};
@@ -488,27 +487,27 @@ fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// A datagram that was taken and not yet released, and the sender's port.
+/// A datagram that was taken and not yet released, and its sender.
 #[derive(Clone, Copy)]
-pub(super) struct Loan {
+pub(super) struct Loan<S> {
     data: NonNull<u8>,
     len: u32,
-    from: MemRoute,
+    from: S,
 }
 
-// SAFETY: a loan is only an address, a length and a number. The bytes are read only through `bytes`,
-// whose caller guarantees that they are still lent.
-unsafe impl Send for Loan {}
+// SAFETY: besides the sender, a loan is only an address and a length. The bytes are read only
+// through `bytes`, whose caller guarantees that they are still lent.
+unsafe impl<S: Send> Send for Loan<S> {}
 
-impl Loan {
+impl<S: Copy> Loan<S> {
     /// No datagram.
-    pub(super) fn none(from: MemRoute) -> Self {
+    pub(super) fn none(from: S) -> Self {
         Self { data: NonNull::dangling(), len: 0, from }
     }
 
-    /// The port that sent the datagram.
+    /// The datagram's sender.
     #[inline]
-    pub(super) fn from(&self) -> MemRoute {
+    pub(super) fn from(&self) -> S {
         self.from
     }
 
@@ -547,9 +546,9 @@ impl Consumer {
     }
 
     /// Takes datagrams, until no further one has arrived or `loans` is full, and returns their
-    /// number and bytes. They stay readable until [`Consumer::release`]. `from`: the sender's port.
+    /// number and bytes. They stay readable until [`Consumer::release`]. `from`: their sender.
     #[inline]
-    pub(super) fn take(&mut self, from: MemRoute, loans: &mut [Loan]) -> (usize, u64) {
+    pub(super) fn take<S: Copy>(&mut self, from: S, loans: &mut [Loan<S>]) -> (usize, u64) {
         let (mut next, mut count, mut bytes) = (self.next, 0, 0);
         for loan in loans {
             let Some(len) = self.peek(next) else { break };
@@ -622,14 +621,13 @@ mod tests {
     }
 
     /// The next datagram.
-    fn take(consumer: &mut Consumer) -> Option<Loan> {
-        let from = MemRoute::new(1);
-        let mut loans = [Loan::none(from)];
-        (consumer.take(from, &mut loans).0 == 1).then_some(loans[0])
+    fn take(consumer: &mut Consumer) -> Option<Loan<()>> {
+        let mut loans = [Loan::none(())];
+        (consumer.take((), &mut loans).0 == 1).then_some(loans[0])
     }
 
     /// The bytes of a loan from `_lender`.
-    fn read(_lender: &Consumer, loan: Loan) -> &[u8] {
+    fn read(_lender: &Consumer, loan: Loan<()>) -> &[u8] {
         // SAFETY: the bytes borrow the lender, and releasing needs `&mut`.
         unsafe { loan.bytes() }
     }
