@@ -459,8 +459,6 @@ mod chosen {
             "lib",
             "protocol::client::pacer::tests::a_call_that_starts_after_the_last_one_left_makes_up_for_no_lateness"
         ),
-        /// A client that begins to use a second server stays connected to the first one.
-        StaysConnected by Test("lib", "transport::udp::tests::peers::the_second_peer_ends_the_connection"),
         /// A pool that needs room does not free what other threads have returned.
         ShrinkBlind by Test("lib", "buf::pool::tests::returned_memory_makes_room"),
         /// A msgbuf of another thread is not counted when the pool adopts it.

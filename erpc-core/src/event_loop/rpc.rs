@@ -393,7 +393,6 @@ impl<T: Transport> Rpc<T> {
 
     /// Accepts sessions from now on.
     pub fn listen(&mut self, acceptor: Acceptor) {
-        self.transport.listens();
         self.core.listen(acceptor);
     }
 

@@ -103,6 +103,8 @@ pub struct EndpointConfig {
     pub(super) session_memory_limit: Option<usize>,
     pub(super) connect_timeout: Duration,
     pub(super) ping_interval: Duration,
+    /// A random number of the endpoint; see [`EndpointConfig::in_step`].
+    pub(super) ping_phase: u64,
     pub(super) liveness_timeout: Duration,
     pub(super) min_rto: Option<Duration>,
     pub(super) congestion: CongestionControl,
@@ -161,7 +163,7 @@ impl Default for EndpointConfig {
 }
 
 /// Points in time per ping interval at which idle sessions check their peers.
-const STEPS: u64 = 128;
+pub(super) const STEPS: u64 = 512;
 
 impl EndpointConfig {
     /// The default settings; each setter documents its default.
@@ -183,6 +185,7 @@ impl EndpointConfig {
             session_memory_limit: None,
             connect_timeout: Duration::from_secs(2),
             ping_interval: Duration::from_secs(3),
+            ping_phase: 0,
             liveness_timeout: Duration::from_secs(10),
             min_rto: None,
             congestion: CongestionControl::Swift(SwiftConfig::new()),
@@ -512,10 +515,13 @@ impl EndpointConfig {
 
     /// The first point in time, at `at` or later, at which idle sessions check their peers. These
     /// points divide the ping interval into [`STEPS`] parts, so that the loop wakes up for many idle
-    /// sessions at once instead of for each.
+    /// sessions at once instead of for each. They differ from endpoint to endpoint, so that the
+    /// endpoints of a host do not ping a server together.
     pub(super) fn in_step(&self, at: Instant) -> Instant {
         let step = (self.ping_interval.as_nanos() as u64 / STEPS).max(1);
-        Instant::from_nanos(at.as_nanos().checked_next_multiple_of(step).unwrap_or(u64::MAX))
+        let phase = self.ping_phase % step;
+        let point = at.as_nanos().saturating_sub(phase).checked_next_multiple_of(step);
+        point.map_or(Instant::NEVER, |point| Instant::from_nanos(point).plus_nanos(phase))
     }
 
     /// [`EndpointConfig::credits`], for a session with this number of slots to a server that is
@@ -630,9 +636,16 @@ mod tests {
 
     #[test]
     fn idle_sessions_check_their_peers_at_common_points_in_time() {
-        let config = EndpointConfig::new().ping_interval(Duration::from_nanos(128_000));
-        let at = |nanos| config.in_step(Instant::from_nanos(nanos)).as_nanos();
-        assert_eq!([at(0), at(1), at(999), at(1_000), at(1_001)], [0, 1_000, 1_000, 1_000, 2_000]);
+        let mut config = EndpointConfig::new().ping_interval(Duration::from_nanos(512_000));
+        let at =
+            |config: &EndpointConfig, nanos| config.in_step(Instant::from_nanos(nanos)).as_nanos();
+        assert_eq!(
+            [0, 1, 999, 1_000, 1_001].map(|nanos| at(&config, nanos)),
+            [0, 1_000, 1_000, 1_000, 2_000]
+        );
+        assert_eq!(config.in_step(Instant::NEVER), Instant::NEVER);
+        config.ping_phase = 7_300;
+        assert_eq!([0, 300, 301, 2_000].map(|nanos| at(&config, nanos)), [300, 300, 1_300, 2_300]);
         assert_eq!(config.in_step(Instant::NEVER), Instant::NEVER);
     }
 

@@ -148,12 +148,13 @@ impl<R: Route> Core<R> {
     /// [`ConfigError`] if the configuration is out of bounds.
     pub fn with_pool(
         local: Local,
-        config: EndpointConfig,
+        mut config: EndpointConfig,
         key: (u64, u64),
         pool: Pool,
     ) -> Result<Self, ConfigError> {
         config.check()?;
         let key = config.seed.map_or(key, |seed| (seed, !seed));
+        config.ping_phase = key.0;
         let mut ids = IdSource::new(key);
         let client = ClientTable::new(local.capacity, ids.table_hasher());
         let server = ServerTable::new(ids.table_hasher());

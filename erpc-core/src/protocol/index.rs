@@ -4,8 +4,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-use slab::Slab;
-
 use super::config::SlotCount;
 use super::{DEFAULT_SLOTS, MAX_SLOTS};
 use crate::mutants::mutant;
@@ -278,71 +276,108 @@ impl TableIndex for SocketIndex {
     }
 }
 
-/// Fewest entries by which a [`Table`] grows.
-const MIN_GROWTH: usize = 4;
+/// Entries of a chunk of a [`Table`].
+const CHUNK: usize = 16;
 
-/// A slab with its own index type. Freed indices are reused.
+/// Values by index. Freed indices are reused, the last one first.
+///
+/// The entries lie in chunks, which never move. A vector would move all entries while it grows, for
+/// milliseconds if there are tens of thousands of sessions, and half of it could be unused.
 pub(super) struct Table<I, T> {
-    entries: Slab<T>,
+    chunks: Vec<Box<[Entry<T>; CHUNK]>>,
+    used: usize,
+    /// The free index that is used next. If all are in use, the first index of the next chunk.
+    next: usize,
     index: PhantomData<I>,
+}
+
+enum Entry<T> {
+    /// A free entry, and the index that is used after it.
+    Free(usize),
+    Used(T),
+}
+
+impl<T> Entry<T> {
+    #[inline(always)]
+    fn value(&self) -> Option<&T> {
+        match self {
+            Self::Used(value) => Some(value),
+            Self::Free(_) => None,
+        }
+    }
 }
 
 impl<I: TableIndex, T> Table<I, T> {
     pub(super) fn new() -> Self {
-        Self { entries: Slab::new(), index: PhantomData }
+        Self { chunks: Vec::new(), used: 0, next: 0, index: PhantomData }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.used
     }
 
     #[inline(always)]
     pub(super) fn get(&self, index: I) -> Option<&T> {
-        self.entries.get(index.place())
+        let place = index.place();
+        self.chunks.get(place / CHUNK)?[place % CHUNK].value()
     }
 
     #[inline(always)]
     pub(super) fn get_mut(&mut self, index: I) -> Option<&mut T> {
-        self.entries.get_mut(index.place())
+        let place = index.place();
+        match &mut self.chunks.get_mut(place / CHUNK)?[place % CHUNK] {
+            Entry::Used(value) => Some(value),
+            Entry::Free(_) => None,
+        }
     }
 
     /// The index of the next entry that is inserted.
     pub(super) fn next_index(&self) -> I {
-        I::from_place(self.entries.vacant_key())
+        I::from_place(self.next)
     }
 
     pub(super) fn insert(&mut self, value: T) -> I {
-        self.grow();
-        I::from_place(self.entries.insert(value))
+        self.insert_with(|_| value).0
     }
 
     /// Inserts the value that `value` makes for its index.
     pub(super) fn insert_with(&mut self, value: impl FnOnce(I) -> T) -> (I, &mut T) {
-        self.grow();
-        let entry = self.entries.vacant_entry();
-        let index = I::from_place(entry.key());
-        (index, entry.insert(value(index)))
-    }
-
-    /// Makes room for a further entry. The table grows by a 32nd, not by its size as a vector
-    /// would: a session has more than a kilobyte, so thousands of unused ones are much memory. In
-    /// return, an entry is moved some 30 times while the table grows. The system moves large
-    /// tables by their pages.
-    #[inline]
-    fn grow(&mut self) {
-        let (used, room) = (self.entries.len(), self.entries.capacity());
-        if used == room {
-            self.entries.reserve_exact(MIN_GROWTH.max(room / 32));
+        let place = self.next;
+        if place == self.chunks.len() * CHUNK {
+            let free = |at| Entry::Free(place + at + 1);
+            self.chunks.push(Box::new(std::array::from_fn(free)));
+        }
+        let entry = &mut self.chunks[place / CHUNK][place % CHUNK];
+        let index = I::from_place(place);
+        let value = Entry::Used(value(index));
+        if let Entry::Free(next) = std::mem::replace(entry, value) {
+            self.next = next;
+        }
+        self.used += 1;
+        match entry {
+            Entry::Used(value) => (index, value),
+            Entry::Free(_) => unreachable!("the value was just inserted"),
         }
     }
 
     /// Removes an entry; `None` if the index is free.
     pub(super) fn remove(&mut self, index: I) -> Option<T> {
-        self.entries.try_remove(index.place())
+        let place = index.place();
+        let entry = self.chunks.get_mut(place / CHUNK)?.get_mut(place % CHUNK)?;
+        entry.value()?;
+        match std::mem::replace(entry, Entry::Free(self.next)) {
+            Entry::Used(value) => {
+                self.used -= 1;
+                self.next = place;
+                Some(value)
+            }
+            Entry::Free(_) => None,
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (I, &T)> {
-        self.entries.iter().map(|(place, value)| (I::from_place(place), value))
+        let entries = self.chunks.iter().flat_map(|chunk| chunk.iter()).enumerate();
+        entries.filter_map(|(place, entry)| Some((I::from_place(place), entry.value()?)))
     }
 }
 
@@ -351,14 +386,14 @@ impl<I: TableIndex, T> Index<I> for Table<I, T> {
 
     #[inline(always)]
     fn index(&self, index: I) -> &T {
-        &self.entries[index.place()]
+        self.get(index).expect("the index is in use")
     }
 }
 
 impl<I: TableIndex, T> IndexMut<I> for Table<I, T> {
     #[inline(always)]
     fn index_mut(&mut self, index: I) -> &mut T {
-        &mut self.entries[index.place()]
+        self.get_mut(index).expect("the index is in use")
     }
 }
 
@@ -372,21 +407,39 @@ mod tests {
     }
 
     #[test]
-    fn a_large_table_has_few_unused_entries() {
-        let mut table = Table::<SessionIndex, [u64; 4]>::new();
-        for number in 0..10_000 {
-            assert_eq!(table.insert([number; 4]).get(), number as u32);
-            let (used, room) = (table.len(), table.entries.capacity());
-            assert!(room <= used + MIN_GROWTH + used / 32, "{room} entries for {used}");
+    fn a_table_reuses_the_index_that_was_freed_last() {
+        let mut table = Table::<SessionIndex, u32>::new();
+        let at = SessionIndex::new;
+        for number in 0..40 {
+            assert_eq!(table.next_index(), at(number));
+            assert_eq!(table.insert(number), at(number));
         }
-        for number in (0..10_000).step_by(2) {
-            table.remove(SessionIndex::new(number));
-        }
-        let room = table.entries.capacity();
-        for number in 0..5_000 {
-            table.insert([number; 4]);
-        }
-        assert_eq!(table.entries.capacity(), room, "freed entries are used again");
+        assert_eq!((table.remove(at(3)), table.remove(at(20))), (Some(3), Some(20)));
+        assert_eq!(
+            (table.remove(at(3)), table.remove(at(40)), table.remove(at(900))),
+            (None, None, None)
+        );
+        assert_eq!(
+            (table.get(at(3)), table.get(at(4)), table.get(at(900))),
+            (None, Some(&4), None)
+        );
+        assert_eq!(table.get_mut(at(20)), None);
+        assert_eq!(table.get_mut(at(21)), Some(&mut 21));
+        let kept: Vec<_> = table.iter().map(|(index, number)| (index.get(), *number)).collect();
+        let expected = (0..40).filter(|number| ![3, 20].contains(number));
+        assert_eq!(kept, expected.map(|number| (number, number)).collect::<Vec<_>>());
+        assert_eq!(table.insert_with(|index| index.get() * 10), (at(20), &mut 200));
+        assert_eq!([table.insert(30), table.insert(400)], [at(3), at(40)]);
+        assert_eq!((table[at(3)], table[at(40)], table.len()), (30, 400, 41));
+    }
+
+    #[test]
+    fn entries_do_not_move_while_a_table_grows() {
+        let mut table = Table::<SessionIndex, u32>::new();
+        let first = table.insert(0);
+        let address = std::ptr::from_ref(&table[first]);
+        (1..10_000).for_each(|number| assert_eq!(table.insert(number).get(), number));
+        assert_eq!(std::ptr::from_ref(&table[first]), address);
     }
 
     #[test]

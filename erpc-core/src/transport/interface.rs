@@ -164,11 +164,6 @@ pub trait Transport: 'static {
         Err(NoMarks)
     }
 
-    /// The endpoint accepts sessions from now on, so packets of any peer must arrive. Until then, a
-    /// transport may accept only packets of the peers to which it has sent. Does nothing by default.
-    /// A transport that wraps another one must pass this on.
-    fn listens(&mut self) {}
-
     /// Whether [`Transport::next_undelivered`] may return a report. Called once per turn, so it must
     /// be as cheap as reading a field. False by default.
     #[inline]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::mutants::mutant;
-use crate::protocol::config::{EndpointConfig, LEAST_PINGS};
+use crate::protocol::config::{EndpointConfig, LEAST_PINGS, STEPS};
 use crate::time::Instant;
 
 /// When the server was last heard, and last pinged.
@@ -17,7 +17,7 @@ pub(super) struct Liveness {
     pings: u32,
     /// `Some` while the session's calls wait until the server has answered a ping.
     check: Option<Check>,
-    /// This session's random extra part of the ping interval, in 128ths, so that sessions opened at
+    /// This session's random extra part of the ping interval, in steps, so that sessions opened at
     /// the same time do not ping in step.
     spread: u32,
 }
@@ -34,7 +34,7 @@ struct Check {
 impl Liveness {
     /// A session that its server has just accepted. `generation` is the session's.
     pub(super) fn new(now: Instant, generation: u32) -> Self {
-        let spread = generation & 0xF;
+        let spread = generation % (STEPS as u32 / 8);
         Self { last_heard: now, last_ping: now, unanswered: 0, pings: 0, check: None, spread }
     }
 
@@ -126,7 +126,7 @@ impl Liveness {
     /// The silence after which the session sends a ping, up to an eighth longer than configured,
     /// together with the step in [`EndpointConfig::in_step`].
     pub(super) fn interval(&self, config: &EndpointConfig) -> Duration {
-        config.ping_interval + config.ping_interval / 128 * self.spread
+        config.ping_interval + config.ping_interval / STEPS as u32 * self.spread
     }
 
     /// When the next ping is due.

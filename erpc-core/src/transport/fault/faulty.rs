@@ -87,10 +87,6 @@ impl<T: Transport> Transport for Faulty<T> {
         lock(&self.line).inner.enable_ecn()
     }
 
-    fn listens(&mut self) {
-        lock(&self.line).inner.listens();
-    }
-
     fn has_undelivered(&self) -> bool {
         lock(&self.line).inner.has_undelivered()
     }

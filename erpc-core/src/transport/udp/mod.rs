@@ -15,7 +15,6 @@
 mod config;
 mod egress;
 mod nic;
-mod only_peer;
 mod path;
 mod poller;
 mod reports;

@@ -46,15 +46,6 @@ impl UdpRoute {
         }
     }
 
-    /// The address in the form of a socket of `family`; `None` for an IPv6 route and an IPv4
-    /// socket.
-    pub(super) fn address_for(&self, family: Family) -> Option<SocketAddr> {
-        match family {
-            Family::V4 => Some(self.socket_addr()).filter(SocketAddr::is_ipv4),
-            Family::V6 => Some(SocketAddrV6::new(self.ip(), self.port(), 0, self.scope()).into()),
-        }
-    }
-
     /// The IPv4 address in network order, `None` for an IPv6 route.
     #[inline]
     fn v4(self) -> Option<u32> {

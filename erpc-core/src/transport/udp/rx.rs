@@ -46,9 +46,6 @@ pub struct UdpRx {
     /// Number of headers, from the first, that the kernel has changed since [`Self::prepare`] set
     /// them. All other headers are ready for the next call.
     used: usize,
-    /// Whether the kernel writes names. It need not while the socket is connected, from the first
-    /// time on that the queue was empty: older datagrams may be from others.
-    is_named: bool,
     /// The senders of `datagrams`.
     routes: [UdpRoute; DATAGRAMS],
     /// Datagrams of the last system call, and how far each was handed out.
@@ -164,7 +161,6 @@ impl UdpRx {
             vectors: Vectors(vec![vector; DATAGRAMS].into_boxed_slice()),
             headers: Headers::new(DATAGRAMS),
             used: DATAGRAMS,
-            is_named: true,
             routes: [nowhere; DATAGRAMS],
             datagrams: [Datagram::default(); DATAGRAMS],
             marks: [false; DATAGRAMS],
@@ -230,25 +226,6 @@ impl UdpRx {
         self.used = DATAGRAMS;
     }
 
-    /// Called before a receive call if the kernel need not write names: the socket may have been
-    /// disconnected.
-    #[inline]
-    fn check_peer(&mut self) {
-        if self.socket.peer().is_none() {
-            (self.is_named, self.used) = (true, DATAGRAMS);
-        }
-    }
-
-    /// Called when the queue is empty while the kernel writes names: all later datagrams are from
-    /// the peer to which the socket is connected.
-    #[inline]
-    fn expect_peer(&mut self) {
-        if let Some(peer) = self.socket.peer() {
-            self.routes = [*peer; DATAGRAMS];
-            (self.is_named, self.used) = (false, DATAGRAMS);
-        }
-    }
-
     /// Handles the failure of a receive call. Every error except "nothing queued" reports an
     /// earlier packet sent by this socket, and is cleared by the call. Datagrams may be queued all
     /// the same.
@@ -285,13 +262,14 @@ impl UdpRx {
                 Err(_) => self.fail(),
             };
         }
-        let name = self.is_named.then_some(&mut self.names[0]);
-        match sys::receive_one(self.socket.fd(), &mut self.buffers[..self.stride], name) {
+        match sys::receive_one(
+            self.socket.fd(),
+            &mut self.buffers[..self.stride],
+            &mut self.names[0],
+        ) {
             Ok(len) => {
                 self.datagrams[0] = Datagram { at: 0, len: len as u32, segment: len as u32 };
-                if self.is_named {
-                    self.routes[0] = self.names[0].route();
-                }
+                self.routes[0] = self.names[0].route();
                 1
             }
             Err(Errno::AGAIN) => 0,
@@ -326,7 +304,7 @@ impl UdpRx {
     #[inline]
     fn prepare(&mut self) {
         let count = std::mem::take(&mut self.used);
-        let (control_len, is_named) = (self.control_len, self.is_named);
+        let control_len = self.control_len;
         let buffers = self.buffers.chunks_exact_mut(self.stride);
         let rest = self.names.iter_mut().zip(&mut *self.controls).zip(&mut self.vectors.0);
         for (index, (buffer, ((name, control), vector))) in
@@ -334,12 +312,8 @@ impl UdpRx {
         {
             *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             let header = self.headers.get_mut(index);
-            if is_named {
-                header.msg_name = name.as_mut_ptr().cast();
-                header.msg_namelen = Name::CAPACITY;
-            } else {
-                (header.msg_name, header.msg_namelen) = (std::ptr::null_mut(), 0);
-            }
+            header.msg_name = name.as_mut_ptr().cast();
+            header.msg_namelen = Name::CAPACITY;
             header.msg_iov = vector;
             header.msg_iovlen = 1;
             if control_len > 0 {
@@ -355,9 +329,7 @@ impl UdpRx {
     /// Records that header `index` has received `len` bytes.
     #[inline]
     fn accept(&mut self, index: usize, len: usize) {
-        if self.is_named {
-            self.routes[index] = self.names[index].route();
-        }
+        self.routes[index] = self.names[index].route();
         let header = &self.headers.get(index).msg_hdr;
         let segment = match self.coalescing {
             true => self.controls[index].coalesced(header).filter(|&len| len > 0).unwrap_or(len),
@@ -484,9 +456,6 @@ impl RxQueue for UdpRx {
         if self.next < self.received {
             return self.hand_out();
         }
-        if !self.is_named {
-            self.check_peer();
-        }
         let (asked, mut received) = if self.expect_many {
             (self.many, self.receive_many())
         } else {
@@ -501,9 +470,6 @@ impl RxQueue for UdpRx {
                 self.emptied = false;
             } else if self.run_packets > 0 {
                 self.end_run();
-            }
-            if self.is_named && self.emptied {
-                self.expect_peer();
             }
             self.count = 0;
             return 0;

@@ -2,17 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::connect_unspec;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::config::{UdpConfig, UdpError};
-use super::route::{Family, UdpRoute};
+use super::route::Family;
 use super::sys;
 
 /// A bound, non-blocking socket.
@@ -21,11 +18,6 @@ pub(super) struct UdpSocket {
     family: Family,
     address: SocketAddr,
     recv_buffer: usize,
-    /// Whether the port stays the socket's own after a connection.
-    keeps_port: bool,
-    /// The peer that the socket is or was connected to, and whether it is.
-    peer: OnceLock<UdpRoute>,
-    is_connected: AtomicBool,
     /// Whether the kernel can segment datagrams (`UDP_SEGMENT`) and coalesce received ones
     /// (`UDP_GRO`).
     offload: bool,
@@ -35,31 +27,6 @@ impl UdpSocket {
     /// Binds `config`'s address exclusively.
     pub(super) fn bind(config: &UdpConfig) -> Result<Self, UdpError> {
         Self::bind_to(config, config.address, false)
-    }
-
-    /// Like [`Self::bind`], but also allows the socket to be connected.
-    ///
-    /// When a socket is disconnected, Linux takes its port away, unless the socket was bound to this
-    /// port by number. So if `config` leaves the choice of the port to the system, another socket
-    /// first finds an unused port.
-    pub(super) fn bind_connectable(config: &UdpConfig) -> Result<Self, UdpError> {
-        if config.address.port() != 0 {
-            return Ok(Self { keeps_port: true, ..Self::bind(config)? });
-        }
-        let finder = Self::bind(config)?;
-        let by_number = || {
-            finder.share_port(true).ok()?;
-            let socket = Self::bind_to(config, finder.address, true).ok()?;
-            socket.share_port(false).ok()?;
-            Some(Self { keeps_port: true, ..socket })
-        };
-        match by_number() {
-            Some(socket) => Ok(socket),
-            None => {
-                let _ = finder.share_port(false);
-                Ok(finder)
-            }
-        }
     }
 
     /// Binds `address`. If `shared`, other sockets of this user that also set `shared` may bind it,
@@ -124,16 +91,7 @@ impl UdpSocket {
             .map_err(|error| UdpError::from_bind(errno(&error), address))?;
         let bound = socket.local_addr().map_err(failed("read the bound address"))?;
         let address = bound.as_socket().unwrap_or(address);
-        let mut socket = Self {
-            socket,
-            family,
-            address,
-            recv_buffer,
-            keeps_port: false,
-            peer: OnceLock::new(),
-            is_connected: AtomicBool::new(false),
-            offload: false,
-        };
+        let mut socket = Self { socket, family, address, recv_buffer, offload: false };
         // UDP_SEGMENT exists since Linux 4.18, UDP_GRO since 5.0; a kernel with UDP_GRO has both.
         socket.offload = config.offload && socket.coalesce(true) && socket.coalesce(false);
         Ok(socket)
@@ -142,35 +100,6 @@ impl UdpSocket {
     /// Allows further sockets to bind the same address, or forbids it again.
     pub(super) fn share_port(&self, share: bool) -> Result<(), Errno> {
         self.socket.set_reuse_port(share).map_err(|error| errno(&error))
-    }
-
-    /// Whether [`Self::connect`] may be called.
-    pub(super) fn can_connect(&self) -> bool {
-        self.keeps_port
-    }
-
-    /// From now on, the kernel accepts packets only from `peer`, to which calls without a name send.
-    /// Can be done once. Returns whether the socket is connected.
-    pub(super) fn connect(&self, peer: UdpRoute) -> bool {
-        let Some(address) = peer.address_for(self.family) else { return false };
-        let is_new = self.can_connect() && self.peer.set(peer).is_ok();
-        let is_connected = is_new && self.socket.connect(&SockAddr::from(address)).is_ok();
-        self.is_connected.store(is_connected, Ordering::Relaxed);
-        is_connected
-    }
-
-    /// From now on, the kernel accepts packets of any sender again.
-    pub(super) fn disconnect(&self) {
-        self.is_connected.store(false, Ordering::Relaxed);
-        // Linux has no reason to refuse this.
-        let _ = connect_unspec(self.fd());
-    }
-
-    /// The peer that the socket is connected to.
-    #[inline]
-    pub(super) fn peer(&self) -> Option<&UdpRoute> {
-        // Only the thread that connects needs to see it: the endpoint's.
-        if self.is_connected.load(Ordering::Relaxed) { self.peer.get() } else { None }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {

@@ -2,7 +2,7 @@
 
 use std::mem::{offset_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -73,38 +73,28 @@ pub(super) fn dropped(fd: BorrowedFd<'_>) -> Option<u32> {
     (result == 0 && len as usize >= size_of_val(&info)).then_some(info[SK_MEMINFO_DROPS])
 }
 
-/// Receives one datagram, and the name of its sender if `name` is given. Returns its full length,
-/// even if `buffer` was too short.
+/// Receives one datagram. Returns its full length, even if `buffer` was too short.
 #[inline]
 pub(super) fn receive_one(
     fd: BorrowedFd<'_>,
     buffer: &mut [u8],
-    name: Option<&mut Name>,
+    name: &mut Name,
 ) -> Result<usize, Errno> {
     let mut name_len = Name::CAPACITY;
     let (fd, len, flags) = (fd.as_raw_fd(), buffer.len(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
-    let (buffer, name_len) = (buffer.as_mut_ptr().cast(), &raw mut name_len);
-    let (name, name_len) = match name {
-        Some(name) => (name.as_mut_ptr(), name_len),
-        None => (null_mut(), null_mut()),
-    };
-    // SAFETY: the kernel writes at most `len` bytes to the buffer, and, unless the pointers are
-    // null, `name_len` bytes to the name. These are their sizes.
-    checked(unsafe { libc::recvfrom(fd, buffer, len, flags, name, name_len) })
+    let (buffer, name) = (buffer.as_mut_ptr().cast(), name.as_mut_ptr());
+    // SAFETY: the kernel writes at most `len` bytes to the buffer and `name_len` bytes to the name,
+    // which are their sizes.
+    checked(unsafe { libc::recvfrom(fd, buffer, len, flags, name, &raw mut name_len) })
 }
 
-/// Sends one datagram, to the socket's peer if no name is given.
+/// Sends one datagram.
 #[inline]
-pub(super) fn send_one(
-    fd: BorrowedFd<'_>,
-    bytes: &[u8],
-    name: Option<&Name>,
-) -> Result<usize, Errno> {
+pub(super) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], name: &Name) -> Result<usize, Errno> {
     let (fd, len, flags) = (fd.as_raw_fd(), bytes.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
     let bytes = bytes.as_ptr().cast();
-    let (name, name_len) = name.map_or((null(), 0), |name| (name.as_ptr(), name.len()));
-    // SAFETY: the kernel reads `len` bytes and `name_len` bytes of the name, and writes nothing.
-    checked(unsafe { libc::sendto(fd, bytes, len, flags, name, name_len) })
+    // SAFETY: the kernel reads `len` bytes and `name.len()` bytes of the name, and writes nothing.
+    checked(unsafe { libc::sendto(fd, bytes, len, flags, name.as_ptr(), name.len()) })
 }
 
 /// An entry of a socket's error queue.

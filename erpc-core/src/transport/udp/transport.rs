@@ -61,8 +61,7 @@ impl UdpTransport {
     /// [`UdpError`]. Its message says how to fix the problem.
     pub fn bind(config: &UdpConfig) -> Result<Self, UdpError> {
         config.check()?;
-        let socket = UdpSocket::bind_connectable(config)?;
-        Self::new(config, socket, 0, None, &ErrorQueue::group(1))
+        Self::new(config, UdpSocket::bind(config)?, 0, None, &ErrorQueue::group(1))
     }
 
     /// Opens `members` sockets on one port. The kernel delivers a packet to the member that its
@@ -221,10 +220,6 @@ impl Transport for UdpTransport {
     /// coalesces. With marks, each datagram has ancillary data: see [`UdpRx`].
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
         self.rx.enable_ecn().map_err(|_| NoMarks)
-    }
-
-    fn listens(&mut self) {
-        self.tx.expect_any_peer();
     }
 
     #[inline]

@@ -15,7 +15,6 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::only_peer::OnlyPeer;
 use super::reports::Reports;
 use super::route::{Name, UdpRoute};
 use super::socket::UdpSocket;
@@ -79,9 +78,6 @@ pub struct UdpTx {
     /// Most packets in a run: [`OLD_RUN`] after the kernel has refused more, 1 if the kernel does
     /// not split runs, or if the network card turned out not to support checksum offload.
     run: usize,
-    only_peer: OnlyPeer,
-    /// Whether the socket is connected to the peer of all staged packets. Set by [`Self::flush`].
-    is_connected: bool,
     /// Where packets are reported that the system does not send.
     reports: Arc<Reports>,
     counters: TxCounters,
@@ -227,8 +223,6 @@ impl UdpTx {
         let most = PACKETS * PIECES;
         Self {
             run: if socket.offload() { RUN } else { 1 },
-            only_peer: OnlyPeer::of(&socket),
-            is_connected: false,
             socket,
             reports,
             staging: vec![0; STAGING].into_boxed_slice(),
@@ -269,11 +263,6 @@ impl UdpTx {
     #[cfg(test)]
     pub(super) fn run(&self) -> usize {
         self.run
-    }
-
-    /// From now on, packets of any peer must arrive.
-    pub(super) fn expect_any_peer(&mut self) {
-        self.only_peer.has_many(&self.socket);
     }
 
     pub(super) fn counters(&self) -> TxCounters {
@@ -493,8 +482,7 @@ impl UdpTx {
         if !self.held.is_empty() {
             return self.send_runs();
         }
-        let name = (!self.is_connected).then_some(&name);
-        match sys::send_one(self.socket.fd(), &self.staging[..bytes as usize], name) {
+        match sys::send_one(self.socket.fd(), &self.staging[..bytes as usize], &name) {
             Ok(_) => self.sent(0, 1),
             Err(Errno::NOBUFS) => self.counters.dropped += 1,
             Err(errno) => self.send_again(errno),
@@ -670,12 +658,8 @@ impl UdpTx {
         let vectors = self.pieces.sorted.as_mut_ptr();
         for (at, (run, control)) in runs.iter_mut().zip(&mut *self.controls).enumerate() {
             let header = self.headers.get_mut(at);
-            if self.is_connected {
-                (header.msg_name, header.msg_namelen) = (std::ptr::null_mut(), 0);
-            } else {
-                header.msg_namelen = run.name.len();
-                header.msg_name = run.name.as_mut_ptr().cast();
-            }
+            header.msg_namelen = run.name.len();
+            header.msg_name = run.name.as_mut_ptr().cast();
             header.msg_iov = vectors.wrapping_add(run.first as usize);
             header.msg_iovlen = run.pieces as _;
             if run.packets > 1 {
@@ -803,12 +787,8 @@ impl TxQueue for UdpTx {
     #[inline]
     fn flush(&mut self) {
         self.end_tail();
-        if self.packets == 0 {
-            return;
-        }
-        let routes = self.runs[..self.open].iter().map(|run| run.route);
-        self.is_connected = self.only_peer.connects(&self.socket, routes);
         match self.packets {
+            0 => return,
             1 => self.send_single(),
             _ => self.send_runs(),
         }

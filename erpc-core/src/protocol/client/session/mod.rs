@@ -646,7 +646,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 }
-/// A slot of a session lies in one cache line, and the ids of plain calls in one other.
+
+// A slot of a session lies in one cache line, and the ids of plain calls in one other.
 const _: () = {
     use crate::transport::mem::MemRoute;
     assert!(size_of::<Slot>() == 64);

@@ -15,8 +15,8 @@ use crate::time::Instant;
 use crate::transport::Route;
 
 /// For this time after a long response, in ns, further long responses are expected. Such a response
-/// costs up to 64 times as many packets in small packets as in large ones. So at most a few calls
-/// per second may pay for a wrong guess.
+/// costs up to 64 times as many packets in small packets as in large ones. A wrong guess costs all
+/// calls that were sent before the first long response arrives, at most once per second and session.
 const REMEMBERED: u64 = 1_000_000_000;
 
 /// What the responses of a session so far say about the length of the next ones. A response is

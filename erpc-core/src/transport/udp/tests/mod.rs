@@ -4,7 +4,6 @@ mod capacity;
 mod ecn;
 mod errors;
 mod group;
-mod peers;
 
 use std::net::{SocketAddr, UdpSocket as StdSocket};
 use std::time::{Duration, Instant};
