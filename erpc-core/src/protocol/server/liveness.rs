@@ -111,6 +111,16 @@ mod tests {
     }
 
     #[test]
+    fn idle_clients_are_checked_in_common_steps() {
+        let config = config();
+        let dues: Vec<_> = (1..=3)
+            .map(|nanos| Instant::ZERO.plus_nanos(nanos))
+            .map(|begin| Liveness::new(begin, &config).due())
+            .collect();
+        assert_eq!(dues, [config.in_step(Instant::ZERO + 3 * SECOND + Duration::from_nanos(1)); 3]);
+    }
+
+    #[test]
     fn a_silent_client_is_pinged_and_declared_dead_after_the_liveness_timeout() {
         let config = config();
         let begin = Instant::ZERO + SECOND;
