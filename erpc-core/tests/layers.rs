@@ -61,7 +61,7 @@ const ORDERS: &[Order<'_>] = &[
     },
     Order {
         folder: "transport",
-        entries: &["charge", "undelivered", "interface", "mem", "udp", "fault"],
+        entries: &["charge", "undelivered", "interface", "mem", "udp", "frame", "dpdk", "fault"],
     },
     Order {
         folder: "stream",

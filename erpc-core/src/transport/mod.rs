@@ -9,6 +9,7 @@
 
 mod charge;
 pub mod fault;
+pub mod frame;
 mod interface;
 pub mod mem;
 pub mod udp;

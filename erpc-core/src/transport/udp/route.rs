@@ -48,7 +48,7 @@ impl UdpRoute {
 
     /// The IPv4 address in network order, `None` for an IPv6 route.
     #[inline]
-    fn v4(self) -> Option<u32> {
+    pub(in crate::transport) fn v4(self) -> Option<u32> {
         let [a, b, c, d, w, x, y, z] = self.ip[1].to_ne_bytes();
         (self.ip[0] == 0 && [a, b, c, d] == MAPPED).then_some(u32::from_ne_bytes([w, x, y, z]))
     }
@@ -58,7 +58,7 @@ impl UdpRoute {
     }
 
     #[inline]
-    fn octets(self) -> [u8; 16] {
+    pub(in crate::transport) fn octets(self) -> [u8; 16] {
         let mut octets = [0; 16];
         octets[..8].copy_from_slice(&self.ip[0].to_ne_bytes());
         octets[8..].copy_from_slice(&self.ip[1].to_ne_bytes());
@@ -70,13 +70,13 @@ impl UdpRoute {
     }
 
     #[inline]
-    fn from_v4(address: u32, port: u16) -> Self {
+    pub(in crate::transport) fn from_v4(address: u32, port: u16) -> Self {
         let ([a, b, c, d], [w, x, y, z]) = (MAPPED, address.to_ne_bytes());
         Self { ip: [0, u64::from_ne_bytes([a, b, c, d, w, x, y, z])], port_and_scope: port.into() }
     }
 
     #[inline]
-    fn from_v6(octets: [u8; 16], port: u16, scope: u32) -> Self {
+    pub(in crate::transport) fn from_v6(octets: [u8; 16], port: u16, scope: u32) -> Self {
         let word = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&octets[at..at + 8]);
