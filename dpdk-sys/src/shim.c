@@ -1,0 +1,179 @@
+/* Wraps DPDK's inline functions and structs; see lib.rs. */
+#include <errno.h>
+#include <string.h>
+
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_prefetch.h>
+
+#include "shim.h"
+
+int erpc_errno(void) { return rte_errno; }
+
+int erpc_device_find(const char *name, struct erpc_device *device)
+{
+    struct rte_eth_dev_info info;
+    struct rte_ether_addr mac;
+    uint16_t port;
+    int error = rte_eth_dev_get_port_by_name(name, &port);
+
+    if (error == 0)
+        error = rte_eth_dev_info_get(port, &info);
+    if (error == 0)
+        error = rte_eth_macaddr_get(port, &mac);
+    if (error != 0)
+        return error;
+    memset(device, 0, sizeof *device);
+    device->port = port;
+    device->max_rx_queues = info.max_rx_queues;
+    device->max_tx_queues = info.max_tx_queues;
+    device->max_mtu = info.max_mtu;
+    device->rx_descriptors = info.rx_desc_lim.nb_max;
+    device->tx_descriptors = info.tx_desc_lim.nb_max;
+    device->rx_checksums = (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM) != 0
+        && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) != 0;
+    device->tx_multi_segments = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
+    memcpy(device->mac, mac.addr_bytes, sizeof device->mac);
+    device->socket = rte_eth_dev_socket_id(port);
+    device->driver = info.driver_name;
+    return 0;
+}
+
+int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempool **pools, const char **step)
+{
+    struct rte_eth_conf conf;
+    struct rte_eth_dev_info info;
+    struct rte_eth_rxconf rx;
+    struct rte_eth_txconf tx;
+    int error;
+
+    *step = "query the device";
+    error = rte_eth_dev_info_get(port, &info);
+    if (error != 0)
+        return error;
+    memset(&conf, 0, sizeof conf);
+    if (setup->mtu != 0)
+        conf.rxmode.mtu = setup->mtu;
+    if (setup->rx_checksums)
+        conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
+    if (setup->queues > 1 && (info.flow_type_rss_offloads & RTE_ETH_RSS_UDP) != 0) {
+        conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+        conf.rx_adv_conf.rss_conf.rss_hf =
+            info.flow_type_rss_offloads & (RTE_ETH_RSS_UDP | RTE_ETH_RSS_IP);
+    }
+    *step = "configure the device";
+    error = rte_eth_dev_configure(port, setup->queues, setup->queues, &conf);
+    if (error != 0)
+        return error;
+    error = rte_eth_dev_adjust_nb_rx_tx_desc(port, &setup->rx_descriptors, &setup->tx_descriptors);
+    if (error != 0)
+        return error;
+    rx = info.default_rxconf;
+    rx.offloads = conf.rxmode.offloads & info.rx_queue_offload_capa;
+    tx = info.default_txconf;
+    tx.offloads = 0;
+    for (uint16_t queue = 0; queue < setup->queues; queue++) {
+        int socket = rte_eth_dev_socket_id(port);
+
+        *step = "set up a receive queue";
+        error = rte_eth_rx_queue_setup(port, queue, setup->rx_descriptors, socket, &rx, pools[queue]);
+        if (error != 0)
+            return error;
+        *step = "set up a transmit queue";
+        error = rte_eth_tx_queue_setup(port, queue, setup->tx_descriptors, socket, &tx);
+        if (error != 0)
+            return error;
+    }
+    *step = "start the device";
+    error = rte_eth_dev_start(port);
+    if (error != 0)
+        return error;
+    /* Neighbour solicitations of IPv6 are multicast. Not every device can filter them, and a virtual
+     * one receives everything anyway, so refusals do not matter. */
+    (void)rte_eth_allmulticast_enable(port);
+    if (setup->promiscuous)
+        (void)rte_eth_promiscuous_enable(port);
+    return 0;
+}
+
+void erpc_device_stop(uint16_t port)
+{
+    (void)rte_eth_dev_stop(port);
+}
+
+int erpc_link(uint16_t port, uint32_t *mbps)
+{
+    struct rte_eth_link link;
+
+    memset(&link, 0, sizeof link);
+    if (rte_eth_link_get_nowait(port, &link) != 0)
+        return 0;
+    *mbps = link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed;
+    return link.link_status == RTE_ETH_LINK_UP;
+}
+
+void erpc_losses(uint16_t port, struct erpc_losses *losses)
+{
+    struct rte_eth_stats stats;
+
+    memset(losses, 0, sizeof *losses);
+    if (rte_eth_stats_get(port, &stats) == 0) {
+        losses->missed = stats.imissed;
+        losses->no_mbuf = stats.rx_nombuf;
+    }
+}
+
+static inline uint8_t checksums(const struct rte_mbuf *mbuf)
+{
+    uint64_t ip = mbuf->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
+    uint64_t l4 = mbuf->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+
+    if (ip == RTE_MBUF_F_RX_IP_CKSUM_BAD || l4 == RTE_MBUF_F_RX_L4_CKSUM_BAD)
+        return 2;
+    return ip == RTE_MBUF_F_RX_IP_CKSUM_GOOD && l4 == RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+}
+
+uint16_t erpc_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, struct erpc_frame *frames, uint16_t n)
+{
+    uint16_t count = rte_eth_rx_burst(port, queue, mbufs, n);
+
+    for (uint16_t i = 0; i < count; i++) {
+        struct rte_mbuf *mbuf = mbufs[i];
+
+        frames[i].data = rte_pktmbuf_mtod(mbuf, uint8_t *);
+        rte_prefetch0(frames[i].data);
+        frames[i].len = mbuf->data_len;
+        frames[i].segments = mbuf->nb_segs > 255 ? 255 : mbuf->nb_segs;
+        frames[i].checksums = checksums(mbuf);
+    }
+    return count;
+}
+
+int erpc_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint8_t **data, uint16_t n)
+{
+    int error = rte_pktmbuf_alloc_bulk(pool, mbufs, n);
+
+    if (error != 0)
+        return error;
+    for (uint16_t i = 0; i < n; i++)
+        data[i] = rte_pktmbuf_mtod(mbufs[i], uint8_t *);
+    return 0;
+}
+
+void erpc_give_back(struct rte_mbuf **mbufs, uint16_t n) { rte_pktmbuf_free_bulk(mbufs, n); }
+
+uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint16_t *lengths, uint16_t n)
+{
+    for (uint16_t i = 0; i < n; i++) {
+        mbufs[i]->data_len = lengths[i];
+        mbufs[i]->pkt_len = lengths[i];
+    }
+    return rte_eth_tx_burst(port, queue, mbufs, n);
+}
+
+uint16_t erpc_room(const struct rte_mempool *pool)
+{
+    return rte_pktmbuf_data_room_size((struct rte_mempool *)pool) - RTE_PKTMBUF_HEADROOM;
+}

@@ -1,0 +1,90 @@
+/* The part of DPDK that erpc uses, with structs of our own instead of DPDK's. */
+#ifndef ERPC_DPDK_SHIM_H
+#define ERPC_DPDK_SHIM_H
+
+#include <stdint.h>
+
+struct rte_mbuf;
+struct rte_mempool;
+
+/* Exported by DPDK. Declared here, because its headers would bring in thousands of items. */
+int rte_eal_init(int argc, char **argv);
+const char *rte_strerror(int errnum);
+int rte_thread_register(void);
+void rte_thread_unregister(void);
+struct rte_mempool *rte_pktmbuf_pool_create(const char *name, unsigned n, unsigned cache_size,
+                                            uint16_t priv_size, uint16_t data_room_size, int socket_id);
+void rte_mempool_free(struct rte_mempool *pool);
+unsigned int rte_mempool_avail_count(const struct rte_mempool *pool);
+
+/* What a device can do. */
+struct erpc_device {
+    uint16_t port;
+    uint16_t max_rx_queues;
+    uint16_t max_tx_queues;
+    uint16_t max_mtu;
+    uint16_t rx_descriptors; /* largest ring */
+    uint16_t tx_descriptors;
+    uint8_t rx_checksums; /* verifies IPv4 and UDP checksums of received packets */
+    uint8_t tx_multi_segments;
+    uint8_t mac[6];
+    int socket;
+    const char *driver;
+};
+
+/* How to start a device. Descriptor counts are adjusted to what the device accepts. */
+struct erpc_setup {
+    uint16_t queues;
+    uint16_t mtu; /* 0: leave the device's */
+    uint16_t rx_descriptors;
+    uint16_t tx_descriptors;
+    uint8_t rx_checksums;
+    uint8_t promiscuous;
+};
+
+/* A received frame: its first segment. */
+struct erpc_frame {
+    uint8_t *data;
+    uint32_t len;
+    uint8_t segments;  /* saturates at 255 */
+    uint8_t checksums; /* 0: unknown, 1: good, 2: bad */
+};
+
+/* A device's counters of lost packets. */
+struct erpc_losses {
+    uint64_t missed;
+    uint64_t no_mbuf;
+};
+
+/* The last error of this thread's DPDK calls (rte_errno is a thread-local variable). */
+int erpc_errno(void);
+
+/* The device with this name; a negative error if there is none. */
+int erpc_device_find(const char *name, struct erpc_device *device);
+
+/* Configures and starts a device with one mempool per receive queue. On success, stores the counts
+ * of descriptors in `setup`. A negative error otherwise; `*step` names the call that failed. */
+int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempool **pools, const char **step);
+void erpc_device_stop(uint16_t port);
+
+/* 1 if the link is up, 0 if down; `*mbps` is its rate, 0 if unknown. May drive the connection of
+ * drivers that connect in the link query (memif). */
+int erpc_link(uint16_t port, uint32_t *mbps);
+void erpc_losses(uint16_t port, struct erpc_losses *losses);
+
+/* Receives up to `n` frames and describes them. */
+uint16_t erpc_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, struct erpc_frame *frames, uint16_t n);
+
+/* Takes `n` empty mbufs, all or none (then a negative error), and tells where their data begins. */
+int erpc_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint8_t **data, uint16_t n);
+
+/* Returns mbufs to their pools. */
+void erpc_give_back(struct rte_mbuf **mbufs, uint16_t n);
+
+/* Sets the mbufs' lengths, then sends them with one doorbell. Returns how many the device took. */
+uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint16_t *lengths, uint16_t n);
+
+/* The bytes of a mbuf that data may fill. */
+uint16_t erpc_room(const struct rte_mempool *pool);
+
+#endif
