@@ -8,6 +8,8 @@
 //! of. They have no notion of sessions.
 
 mod charge;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod fault;
 pub mod frame;
 mod interface;

@@ -1,0 +1,178 @@
+//! Settings of a port, and what can be wrong with them.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::debug_text::debug_is_display;
+use crate::transport::frame::{Mac, Network};
+
+/// Settings of an endpoint's port.
+#[derive(Clone, Debug)]
+pub struct DpdkConfig {
+    pub(super) device: String,
+    pub(super) network: Network,
+    pub(super) gateway: Option<IpAddr>,
+    pub(super) vlan: Option<u16>,
+    pub(super) neighbours: Vec<(IpAddr, Mac)>,
+    pub(super) udp_port: u16,
+    pub(super) mtu: u16,
+    pub(super) descriptors: u16,
+    pub(super) checksums: bool,
+}
+
+impl DpdkConfig {
+    /// The port of the device `device`, named as EAL names it: `net_memif0`, or a PCI address such
+    /// as `0000:03:00.0`. `address` is the host's address there, with the length of the network's
+    /// prefix. The kernel must not own this address.
+    #[must_use]
+    pub fn new(device: impl Into<String>, address: IpAddr, prefix: u8) -> Self {
+        Self {
+            device: device.into(),
+            network: Network { address, prefix },
+            gateway: None,
+            vlan: None,
+            neighbours: Vec::new(),
+            udp_port: 0,
+            mtu: 1_500,
+            descriptors: 1_024,
+            checksums: true,
+        }
+    }
+
+    /// The router for peers outside of the network. Default: none; such peers cannot be reached.
+    #[must_use]
+    pub fn gateway(mut self, gateway: IpAddr) -> Self {
+        self.gateway = Some(gateway);
+        self
+    }
+
+    /// Tag of the endpoint's VLAN (802.1Q), 1 to 4,094. Default: frames have no tag.
+    #[must_use]
+    pub fn vlan(mut self, tag: u16) -> Self {
+        self.vlan = Some(tag);
+        self
+    }
+
+    /// A fixed MAC address of a neighbour, which is then never asked for.
+    #[must_use]
+    pub fn neighbour(mut self, ip: IpAddr, mac: Mac) -> Self {
+        self.neighbours.push((ip, mac));
+        self
+    }
+
+    /// The endpoint's UDP port. Default: random, from 32,768 to 61,000.
+    #[must_use]
+    pub fn udp_port(mut self, port: u16) -> Self {
+        self.udp_port = port;
+        self
+    }
+
+    /// Largest IP packet, in bytes; default 1,500. Clamped to 1,500 to 9,000. All hosts of a network need
+    /// the same value. `net_memif` also needs buffers of the frame's size: `bsize=` in its
+    /// arguments, 22 bytes above the MTU or more.
+    #[must_use]
+    pub fn mtu(mut self, bytes: u16) -> Self {
+        self.mtu = bytes.clamp(1_500, 9_000);
+        self
+    }
+
+    /// Descriptors of each queue, which limit the packets in flight to this endpoint. Default 1,024;
+    /// clamped to 128 to 8,192, and to what the device has.
+    #[must_use]
+    pub fn descriptors(mut self, count: u16) -> Self {
+        self.descriptors = count.clamp(128, 8_192);
+        self
+    }
+
+    /// Whether sent datagrams have a UDP checksum. Default yes. Without it, nothing detects damage
+    /// in the network, unless sessions carry their own checksum
+    /// ([`Integrity`](crate::protocol::Integrity)). Switch it off only on a link that cannot damage
+    /// packets, such as memif between two processes. IPv6 always has checksums.
+    #[must_use]
+    pub fn checksums(mut self, on: bool) -> Self {
+        self.checksums = on;
+        self
+    }
+}
+
+/// Why a port could not be opened.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DpdkError {
+    /// DPDK refused to start.
+    Eal {
+        /// The arguments.
+        arguments: String,
+        /// DPDK's error.
+        error: String,
+    },
+    /// DPDK runs already, with other arguments. It can start only once in a process.
+    OtherArguments,
+    /// DPDK was not started.
+    NotStarted,
+    /// There is no such device.
+    NoDevice {
+        /// Its name.
+        device: String,
+    },
+    /// Another endpoint of this process uses the device.
+    InUse {
+        /// Its name.
+        device: String,
+    },
+    /// There is no memory for packets.
+    NoMemory {
+        /// Number of packet buffers.
+        mbufs: u32,
+        /// Bytes of each.
+        bytes: u32,
+    },
+    /// The device refused a step of its setup.
+    Device {
+        /// Its name.
+        device: String,
+        /// The step.
+        doing: &'static str,
+        /// DPDK's error.
+        error: String,
+    },
+}
+
+impl fmt::Display for DpdkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Eal { arguments, error } => write!(
+                f,
+                "DPDK does not start with `{arguments}`: {error}; its own messages above say why. \
+                 Without hugepages, add `--no-huge -m 256`"
+            ),
+            Self::OtherArguments => f.write_str(
+                "DPDK was started with other arguments; it starts only once in a process, so name \
+                 all devices at the first start",
+            ),
+            Self::NotStarted => {
+                f.write_str("DPDK was not started; call `dpdk::init` with EAL's arguments first")
+            }
+            Self::NoDevice { device } => write!(
+                f,
+                "DPDK has no device `{device}`; add `--vdev={device},...` to EAL's arguments, or \
+                 bind the PCI device to vfio-pci (`dpdk-devbind.py --status` lists them)"
+            ),
+            Self::InUse { device } => {
+                write!(f, "another endpoint of this process uses `{device}`; close it first")
+            }
+            Self::NoMemory { mbufs, bytes } => write!(
+                f,
+                "no memory for {mbufs} packet buffers of {bytes} bytes; give EAL more (`-m`), or \
+                 use fewer descriptors or a smaller MTU"
+            ),
+            Self::Device { device, doing, error } => {
+                write!(f, "could not {doing} (`{device}`): {error}")
+            }
+        }
+    }
+}
+
+debug_is_display!(DpdkError);
+
+impl std::error::Error for DpdkError {}
