@@ -25,6 +25,8 @@ use crate::random::{random_key, secret};
 use crate::service::Routes;
 use crate::serving::worker::{WorkerPool, WorkerQueue};
 use crate::time::Instant;
+#[cfg(feature = "dpdk")]
+use crate::transport::dpdk::{DpdkConfig, DpdkError, DpdkTransport};
 use crate::transport::udp::{UdpConfig, UdpError, UdpTransport};
 use crate::transport::{Route, Transport};
 
@@ -122,6 +124,27 @@ impl Endpoint {
     /// [`OpenError`] if the system refuses the socket, or a setting is out of range.
     pub fn udp_with(udp: &UdpConfig, config: EndpointConfig) -> Result<Self, OpenError> {
         let transport = UdpTransport::bind(udp).map_err(OpenError::Udp)?;
+        Self::new(transport, config).map_err(OpenError::Config)
+    }
+}
+
+#[cfg(feature = "dpdk")]
+impl Endpoint<DpdkTransport> {
+    /// An endpoint on a port that DPDK drives, with default settings. DPDK must have been started
+    /// ([`dpdk::init`](crate::transport::dpdk::init)).
+    ///
+    /// # Errors
+    /// [`OpenError`] if the port cannot be opened.
+    pub fn dpdk(port: &DpdkConfig) -> Result<Self, OpenError> {
+        Self::dpdk_with(port, EndpointConfig::new())
+    }
+
+    /// An endpoint on a port that DPDK drives.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the port cannot be opened, or a setting is out of range.
+    pub fn dpdk_with(port: &DpdkConfig, config: EndpointConfig) -> Result<Self, OpenError> {
+        let transport = DpdkTransport::open(port).map_err(OpenError::Dpdk)?;
         Self::new(transport, config).map_err(OpenError::Config)
     }
 }
@@ -376,6 +399,9 @@ const NOT_HERE: &str =
 pub enum OpenError {
     /// The system refused the socket, or a setting of the socket is out of range.
     Udp(UdpError),
+    /// The port could not be opened.
+    #[cfg(feature = "dpdk")]
+    Dpdk(DpdkError),
     /// A setting is out of range.
     Config(ConfigError),
 }
@@ -384,6 +410,8 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Udp(error) => write!(f, "cannot open an endpoint: {error}"),
+            #[cfg(feature = "dpdk")]
+            Self::Dpdk(error) => write!(f, "cannot open an endpoint: {error}"),
             Self::Config(error) => write!(f, "cannot open an endpoint: {error}"),
         }
     }
@@ -395,6 +423,8 @@ impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Udp(error) => Some(error),
+            #[cfg(feature = "dpdk")]
+            Self::Dpdk(error) => Some(error),
             Self::Config(error) => Some(error),
         }
     }
