@@ -267,6 +267,15 @@ pub mod transport {
         };
     }
 
+    /// Ports that DPDK drives, without a kernel in the data path. Needs the feature `dpdk`.
+    #[cfg(feature = "dpdk")]
+    pub mod dpdk {
+        pub use erpc_core::transport::dpdk::{
+            DpdkConfig, DpdkError, DpdkRx, DpdkTransport, DpdkTx, init,
+        };
+        pub use erpc_core::transport::frame::{FrameDrop, FrameDrops, Mac, Network, NotAMac};
+    }
+
     /// Kernel UDP.
     pub mod udp {
         pub use erpc_core::transport::udp::{OVERFLOW_HINT, UdpError, UdpRoute, UdpRx, UdpTx};
