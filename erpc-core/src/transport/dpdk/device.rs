@@ -100,18 +100,25 @@ impl Device {
         // Both rings, the burst that is lent, staged packets, and the caches of two threads.
         let mbufs = u32::from(config.descriptors) * 2 + 1_024;
         let pool = Mempool::new(mbufs, u32::from(config.mtu) + BESIDE_IP, found.socket)?;
+        // Drivers of virtual devices report and accept only Ethernet's MTU, and carry any frame that
+        // fits their buffers.
+        let is_virtual = config.device.starts_with("net_");
+        if !is_virtual && found.max_mtu < config.mtu {
+            return Err(DpdkError::Device {
+                device: config.device.clone(),
+                doing: "use the configured MTU",
+                error: format!("{} bytes, and the device carries {}", config.mtu, found.max_mtu),
+            });
+        }
         let mut setup = erpc_setup {
             queues: 1,
-            // Drivers of links in memory report the MTU of Ethernet, whatever they carry.
-            mtu: if found.max_mtu < config.mtu || config.mtu == 1_500 { 0 } else { config.mtu },
+            // 0 leaves the driver's default, 1,500.
+            mtu: if is_virtual || config.mtu == 1_500 { 0 } else { config.mtu },
             rx_descriptors: config.descriptors,
             tx_descriptors: config.descriptors,
             rx_checksums: found.rx_checksums,
             promiscuous: 0,
         };
-        if config.device.starts_with("net_") {
-            setup.mtu = 0;
-        }
         let (mut pools, mut step) = ([pool.as_ptr()], std::ptr::null());
         // SAFETY: the port exists and is in no other endpoint's use; there is one mempool for the
         // one queue, and it is never freed.

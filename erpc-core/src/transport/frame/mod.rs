@@ -80,7 +80,7 @@ pub enum FrameDrop {
     Truncated,
     /// A wrong checksum of IP, UDP or ICMP.
     Checksum,
-    /// A fragment. Datagrams never exceed the path's MTU, so nobody fragments them.
+    /// A fragment. Endpoints send no datagram that is larger than the path's MTU.
     Fragment,
     /// More than one segment, or longer than the receive buffers.
     Oversized,
