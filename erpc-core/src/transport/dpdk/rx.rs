@@ -82,11 +82,6 @@ impl DpdkRx {
         self.marks = true;
     }
 
-    /// Whether the last burst had packets.
-    pub(super) fn is_busy(&self) -> bool {
-        self.held > 0
-    }
-
     fn give_back(&mut self) {
         self.count = 0;
         let held = std::mem::take(&mut self.held);

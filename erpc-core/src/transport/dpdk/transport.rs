@@ -34,6 +34,8 @@ pub struct DpdkTransport {
     device: Arc<Device>,
     bell: Arc<Bell>,
     pause: Duration,
+    /// Packets that had arrived at the last pause.
+    received: u64,
     max_datagram: usize,
 }
 
@@ -55,6 +57,7 @@ impl DpdkTransport {
             device,
             bell: Arc::default(),
             pause: PAUSE[0],
+            received: 0,
             max_datagram: usize::from(config.mtu) - ip - 8,
         })
     }
@@ -110,7 +113,9 @@ impl Transport for DpdkTransport {
     /// Ports have no interrupts here, so this pauses for at most a millisecond.
     fn wait(&mut self, timeout: Option<Duration>) {
         self.rx.housekeeping();
-        self.pause = if self.rx.is_busy() { PAUSE[0] } else { (self.pause * 2).min(PAUSE[1]) };
+        let (packets, _) = self.rx.received();
+        let has_received = std::mem::replace(&mut self.received, packets) != packets;
+        self.pause = if has_received { PAUSE[0] } else { (self.pause * 2).min(PAUSE[1]) };
         self.bell.pause(timeout.map_or(self.pause, |timeout| timeout.min(self.pause)));
     }
 
