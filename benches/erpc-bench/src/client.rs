@@ -6,13 +6,14 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use erpc::UdpConfig;
 use erpc::raw::Rpc;
-use erpc::{EndpointConfig, EndpointStats, Integrity, LoopGaps, Udp};
+use erpc::{EndpointConfig, EndpointStats, Integrity, LoopGaps, Transport, Udp};
 use erpc_core::protocol::DEFAULT_SLOTS;
 
 use crate::failure::Failure;
 use crate::idle::{Idle, Pauses};
 use crate::load::Load;
 use crate::methods::Control;
+use crate::network::{Network, NetworkArgs};
 use crate::payload::SINK_ANSWER;
 use crate::peers::PeersLoop;
 use crate::report::{Latencies, LoopOutcome};
@@ -88,6 +89,8 @@ pub(crate) struct ClientArgs {
     /// Put a checksum on every packet
     #[arg(long)]
     integrity: bool,
+    #[command(flatten)]
+    network: NetworkArgs,
 }
 
 impl ClientArgs {
@@ -142,14 +145,14 @@ pub(crate) trait ClosedLoop {
 }
 
 /// A closed loop of the raw layer.
-struct RawLoop {
-    rpc: Rpc<Udp>,
+struct RawLoop<T: Transport> {
+    rpc: Rpc<T>,
     load: Load,
     outstanding: usize,
     pauses: Pauses,
 }
 
-impl ClosedLoop for RawLoop {
+impl<T: Transport> ClosedLoop for RawLoop<T> {
     fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure> {
         let Self { rpc, load, outstanding, pauses } = self;
         load.run_pausing(rpc, *outstanding, duration, |rpc, work| pauses.after_turn(rpc, work))
@@ -246,13 +249,15 @@ fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
         return Ok(Box::new(load));
     }
     let idle = args.idle.unwrap_or(Idle::Spin);
-    let (request, answer) = args.sizes();
+    if args.network.network() == Network::Dpdk {
+        let port = args.network.open_dpdk(0)?;
+        let (rpc, load) = open(port, config, args, args.sessions())?;
+        let outstanding = args.outstanding();
+        return Ok(Box::new(RawLoop { rpc, load, outstanding, pauses: Pauses::new(idle) }));
+    }
     let open = |sessions| {
         let socket = Udp::bind(&socket).map_err(Failure::of("no socket"))?;
-        let mut rpc = Rpc::new(socket, config.clone()).map_err(Failure::of("no endpoint"))?;
-        let mut load = if args.mixed { Load::mixed() } else { Load::new(request, answer)? };
-        load.connect(&mut rpc, args.addr.into(), sessions, || {})?;
-        Ok((rpc, load))
+        open(socket, config.clone(), args, sessions)
     };
     if let Some(peers) = args.peers {
         let peers = (0..peers).map(|_| open(1)).collect::<Result<_, _>>()?;
@@ -263,16 +268,35 @@ fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
     Ok(Box::new(RawLoop { rpc, load, outstanding, pauses: Pauses::new(idle) }))
 }
 
+/// An endpoint over `transport`, and its load with this number of open sessions.
+fn open<T>(
+    transport: T,
+    config: EndpointConfig,
+    args: &ClientArgs,
+    sessions: usize,
+) -> Result<(Rpc<T>, Load), Failure>
+where
+    T: Transport<Route: From<SocketAddr>>,
+{
+    let (request, answer) = args.sizes();
+    let mut rpc = Rpc::new(transport, config).map_err(Failure::of("no endpoint"))?;
+    let mut load = if args.mixed { Load::mixed() } else { Load::new(request, answer)? };
+    load.connect(&mut rpc, args.addr.into(), sessions, || {})?;
+    Ok((rpc, load))
+}
+
 /// Runs a workload and prints its line.
 pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
     if let Some(core) = args.core {
         machine::pin(core)?;
     }
-    let pp_ns = control::ping_pong(args.addr);
+    // The server of a DPDK port has no socket that could answer.
+    let has_socket = args.network.network() == Network::Udp;
+    let pp_ns = if has_socket { control::ping_pong(args.addr) } else { None };
     let mut closed_loop = connect(args)?;
     let (warmup, _) = closed_loop.run(Duration::from_secs_f64(args.warmup.max(0.001)))?;
 
-    let server = || control::ask(args.addr, Control::State).ok();
+    let server = || has_socket.then(|| control::ask(args.addr, Control::State).ok()).flatten();
     closed_loop.measure_latencies();
     let (server_before, before) = (server(), closed_loop.stats());
     let client_before = machine::cpu_time();
@@ -294,6 +318,7 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
             Workload::W4 => "w4",
         },
         stack: match (args.tokio, args.no_offload) {
+            _ if !has_socket => "erpc-dpdk",
             (Some(_), _) => "erpc-shared",
             (None, true) => "erpc-no-offload",
             (None, false) => "erpc",

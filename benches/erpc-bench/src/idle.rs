@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use erpc::raw::Rpc;
-use erpc::{IdlePolicy, Udp};
+use erpc::{IdlePolicy, Transport};
 
 /// What a loop does while it has no work.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,7 +48,7 @@ impl Pauses {
 
     /// Called after each turn with the amount of its work.
     #[inline]
-    pub(crate) fn after_turn(&mut self, rpc: &mut Rpc<Udp>, work: usize) {
+    pub(crate) fn after_turn<T: Transport>(&mut self, rpc: &mut Rpc<T>, work: usize) {
         if work > 0 {
             self.quiet_since = None;
         } else if self.idle != Idle::Spin {
@@ -56,7 +56,7 @@ impl Pauses {
         }
     }
 
-    fn pause(&mut self, rpc: &mut Rpc<Udp>) {
+    fn pause<T: Transport>(&mut self, rpc: &mut Rpc<T>) {
         match self.idle {
             Idle::Spin => {}
             Idle::Yield => thread::yield_now(),

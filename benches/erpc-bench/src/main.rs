@@ -13,6 +13,7 @@ mod instructions;
 mod load;
 mod machine;
 mod methods;
+mod network;
 mod payload;
 mod peers;
 mod queue;

@@ -11,10 +11,12 @@ use erpc::raw::ListenGroup;
 use erpc::raw::{Acceptor, Rpc};
 use erpc::{EndpointConfig, Transport, Udp};
 use erpc_core::protocol::DEFAULT_SLOTS;
+use erpc_core::transport::Route;
 
 use crate::failure::Failure;
 use crate::idle::{Idle, Pauses};
 use crate::machine;
+use crate::network::{Network, NetworkArgs};
 use crate::service::Answerer;
 
 #[derive(Args)]
@@ -41,6 +43,8 @@ pub(crate) struct ServerArgs {
     /// --mmsg`
     #[arg(long)]
     no_offload: bool,
+    #[command(flatten)]
+    network: NetworkArgs,
     /// Corrupt some answers, to test that clients detect it
     #[arg(long)]
     inject_corruption: bool,
@@ -48,14 +52,28 @@ pub(crate) struct ServerArgs {
 
 /// Serves until the process is killed.
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
+    let transports = match args.network.network() {
+        Network::Udp => bind(args)?,
+        Network::Dpdk => {
+            return serve_all(vec![args.network.open_dpdk(args.addr.port())?], args);
+        }
+    };
+    serve_all(transports, args)
+}
+
+fn bind(args: &ServerArgs) -> Result<Vec<Udp>, Failure> {
     let mut config = UdpConfig::new().address(args.addr).offload(!args.no_offload);
     if let Some(bytes) = args.max_datagram {
         config = config.max_datagram(bytes);
     }
-    let transports =
-        Udp::bind_group(&config, args.threads.into()).map_err(Failure::of("cannot serve"))?;
-    let ports =
-        transports.iter().map(|transport| transport.local_route().socket_addr().port()).collect();
+    Udp::bind_group(&config, args.threads.into()).map_err(Failure::of("cannot serve"))
+}
+
+fn serve_all<T>(transports: Vec<T>, args: &ServerArgs) -> Result<(), Failure>
+where
+    T: Transport + Send,
+{
+    let ports = transports.iter().map(|transport| transport.local_route().port()).collect();
     let group = Arc::new(ListenGroup::new(secret(), ports));
     let mut endpoints = Vec::new();
     for transport in transports {
@@ -80,7 +98,7 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
 }
 
 /// Runs one endpoint. Returns only on an error.
-fn serve(mut rpc: Rpc<Udp>, args: &ServerArgs, index: usize) -> Result<(), Failure> {
+fn serve<T: Transport>(mut rpc: Rpc<T>, args: &ServerArgs, index: usize) -> Result<(), Failure> {
     if let Some(first) = args.core {
         machine::pin(first + index)?;
     }
