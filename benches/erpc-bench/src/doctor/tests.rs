@@ -352,7 +352,10 @@ fn af_xdp_needs_the_kernel_and_rights() {
     refused("dpdk-af_xdp", pinned, "ulimit -l");
     let mut facts = ready();
     facts.rights.bpf = false;
-    assert!(verdict(&facts, "dpdk-af_xdp").machine_ready(), "CAP_SYS_ADMIN includes CAP_BPF");
+    facts.nics[0].default_route = true;
+    let verdict = verdict(&facts, "dpdk-af_xdp");
+    assert!(verdict.machine_ready(), "CAP_SYS_ADMIN includes CAP_BPF");
+    assert!(verdict.notes.iter().any(|note| note.contains("use another interface")));
 }
 
 #[test]
@@ -369,6 +372,11 @@ fn a_pci_nic_needs_a_driver_that_dpdk_can_use() {
         facts.iommu_groups = 0;
     };
     refused("dpdk-pci", no_iommu, "VT-d");
+    let uio_available = |facts: &mut Facts| {
+        no_iommu(facts);
+        facts.modules.uio_pci_generic = Module::Available;
+    };
+    refused("dpdk-pci", uio_available, "--bind=uio_pci_generic 0000:00:03.0");
     let default_route = |facts: &mut Facts| {
         kernel(facts);
         facts.nics[0].pci = Some("0000:00:03.0".into());

@@ -187,28 +187,29 @@ fn year_and_month(version: &str) -> Option<(u64, u64)> {
 }
 
 /// Why DPDK cannot use hugepages here, or `None` if it can.
-fn without_hugepages(facts: &Facts) -> Option<&'static str> {
+fn without_hugepages(facts: &Facts) -> Option<Obstacle> {
     let bytes = |pages: &Hugepages| pages.free.saturating_mul(pages.kib).saturating_mul(1024);
-    if !facts.hugepages.iter().any(|pages| bytes(pages) >= HUGE_MEMORY) {
-        return Some(
-            "fewer than 64 MiB of hugepages are free; `sysctl -w vm.nr_hugepages=128` reserves 256 \
-             MiB of 2 MiB pages",
-        );
-    }
-    if !facts.hugetlbfs.iter().any(|mount| mount.writable) {
-        return Some(
-            "no hugetlbfs is mounted where this process may write; `mkdir -p /dev/hugepages && \
-             mount -t hugetlbfs none /dev/hugepages` mounts one",
-        );
-    }
-    None
+    let (what, advice) = if !facts.hugepages.iter().any(|pages| bytes(pages) >= HUGE_MEMORY) {
+        (
+            "fewer than 64 MiB of hugepages are free",
+            "run `sysctl -w vm.nr_hugepages=128`, which reserves 256 MiB in pages of 2 MiB",
+        )
+    } else if !facts.hugetlbfs.iter().any(|mount| mount.writable) {
+        (
+            "no hugetlbfs is mounted where this process may write",
+            "run `mkdir -p /dev/hugepages && mount -t hugetlbfs none /dev/hugepages`",
+        )
+    } else {
+        return None;
+    };
+    Some(Obstacle { what: what.into(), advice: advice.into() })
 }
 
 fn note_hugepages(facts: &Facts, verdict: &mut Verdict) {
-    if let Some(why) = without_hugepages(facts) {
+    if let Some(Obstacle { what, advice }) = without_hugepages(facts) {
         verdict.note(format!(
-            "{why}; without hugepages it works more slowly, with the EAL arguments `--no-huge -m \
-             256`"
+            "{what}: without hugepages it works, more slowly, with the EAL arguments `--no-huge -m \
+             256`; to have them, {advice}"
         ));
     }
 }
@@ -217,6 +218,10 @@ fn memif(facts: &Facts) -> Verdict {
     let mut verdict = Verdict::new("dpdk-memif", "DPDK over memif", InErpc::FeatureDpdk);
     dpdk_library(facts, "memif", &mut verdict);
     verdict.note("memif connects programs of one machine, and needs no NIC and no privilege");
+    verdict.note(
+        "memif copies packets, except at a client with hugepages, `--single-file-segments` on both \
+         sides and `zero-copy=yes` at the client",
+    );
     note_hugepages(facts, &mut verdict);
     verdict
 }
@@ -306,6 +311,15 @@ fn af_xdp(facts: &Facts) -> Verdict {
             ));
         }
     }
+    for nic in ethernet(facts).filter(|nic| nic.default_route) {
+        verdict.note(format!(
+            "the default route of this machine leaves through {}: af_xdp takes the packets of its \
+             queues away from the kernel, which may end SSH sessions; use another interface or a \
+             veth pair",
+            nic.name
+        ));
+    }
+    verdict.note("packets are copied between the buffers of erpc and those of the driver");
     note_hugepages(facts, &mut verdict);
     verdict
 }
@@ -386,10 +400,9 @@ fn one_pci_nic(facts: &Facts, nic: &PciNic, verdict: &mut Verdict) {
             return;
         }
     }
-    if let Some(why) = without_hugepages(facts)
-        && nic.driver.as_deref().is_some_and(|driver| !driver.contains("uio"))
-    {
-        verdict.note(format!("{why}; without hugepages the NIC works, but more slowly"));
+    // For uio, missing hugepages are an obstacle already.
+    if nic.driver.as_deref().is_some_and(|driver| !driver.contains("uio")) {
+        note_hugepages(facts, verdict);
     }
 }
 
@@ -417,7 +430,7 @@ fn bound_to_vfio(facts: &Facts, nic: &PciNic, verdict: &mut Verdict) {
 }
 
 const IOMMU_ADVICE: &str = "turn on VT-d or AMD-Vi in the firmware and boot with `intel_iommu=on` (Intel); a virtual \
-     machine needs a virtual IOMMU; without one, bind the NIC to uio_pci_generic as root";
+     machine needs a virtual IOMMU; uio_pci_generic works without one, for root";
 
 /// A NIC that belongs to a driver of the kernel, or to none.
 fn bind_first(facts: &Facts, nic: &PciNic, driver: Option<&str>, verdict: &mut Verdict) {
@@ -439,12 +452,16 @@ fn bind_first(facts: &Facts, nic: &PciNic, driver: Option<&str>, verdict: &mut V
         }
         need_pinned_memory(facts, verdict);
         "vfio-pci"
+    } else if facts.modules.uio_pci_generic == Module::Missing {
+        verdict.obstacle(
+            "there is no IOMMU, which vfio-pci needs, and no module uio_pci_generic, which works \
+             without one",
+            IOMMU_ADVICE,
+        );
+        need_pinned_memory(facts, verdict);
+        "vfio-pci"
     } else {
-        if facts.modules.uio_pci_generic == Module::Missing {
-            verdict.obstacle("there is no IOMMU, and no module uio_pci_generic", IOMMU_ADVICE);
-        } else {
-            verdict.note(format!("there is no IOMMU, which vfio-pci needs: {IOMMU_ADVICE}"));
-        }
+        verdict.note(format!("there is no IOMMU, which vfio-pci needs; {IOMMU_ADVICE}"));
         need_physical_addresses(facts, verdict);
         "uio_pci_generic"
     };
@@ -465,8 +482,8 @@ fn need_physical_addresses(facts: &Facts, verdict: &mut Verdict) {
             "run the program as root, or use vfio-pci with an IOMMU",
         );
     }
-    if let Some(why) = without_hugepages(facts) {
-        verdict.obstacle("without an IOMMU, the NIC needs hugepages", why);
+    if let Some(Obstacle { what, advice }) = without_hugepages(facts) {
+        verdict.obstacle(format!("without an IOMMU, the NIC needs hugepages, but {what}"), advice);
     }
 }
 
