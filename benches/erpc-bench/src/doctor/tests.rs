@@ -362,6 +362,8 @@ fn af_xdp_needs_the_kernel_and_rights() {
 fn a_pci_nic_needs_a_driver_that_dpdk_can_use() {
     refused("dpdk-pci", |facts| facts.pci_nics.clear(), "no network device on the PCI bus");
     refused("dpdk-pci", |facts| facts.pci_nics[0].iommu_group = None, "no IOMMU group");
+    let made_up = |facts: &mut Facts| facts.devices[1].path = "/dev/vfio/noiommu-7".into();
+    refused("dpdk-pci", made_up, "no IOMMU group of hardware");
     refused("dpdk-pci", |facts| facts.devices[1].usable = false, "chown USER /dev/vfio/7");
     refused("dpdk-pci", |facts| facts.devices.clear(), "modprobe vfio-pci");
     let kernel = |facts: &mut Facts| facts.pci_nics[0].driver = Some("virtio-pci".into());

@@ -416,13 +416,19 @@ fn shared_with_kernel(facts: &Facts, verdict: &mut Verdict) {
 }
 
 fn bound_to_vfio(facts: &Facts, nic: &PciNic, verdict: &mut Verdict) {
-    match nic.iommu_group.as_deref().filter(|_| facts.iommu_groups > 0) {
+    // In the mode of vfio without an IOMMU, the kernel makes a group up, and names its file so.
+    let made_up = |group: &str| {
+        let path = format!("/dev/vfio/noiommu-{group}");
+        facts.devices.iter().any(|file| file.path == path)
+    };
+    let group = nic.iommu_group.as_deref().filter(|group| !made_up(group));
+    match group.filter(|_| facts.iommu_groups > 0) {
         Some(group) => {
             need_device(facts, "/dev/vfio/vfio", verdict);
             need_device(facts, &format!("/dev/vfio/{group}"), verdict);
         }
         None => verdict.obstacle(
-            format!("{} is bound to vfio-pci, but has no IOMMU group", nic.address),
+            format!("{} is bound to vfio-pci, but has no IOMMU group of hardware", nic.address),
             IOMMU_ADVICE,
         ),
     }
