@@ -345,6 +345,8 @@ fn af_xdp_needs_the_kernel_and_rights() {
     refused("dpdk-af_xdp", |facts| facts.sockets.xdp = false, "CONFIG_XDP_SOCKETS");
     refused("dpdk-af_xdp", |facts| facts.rights.net_admin = false, "CAP_NET_ADMIN");
     refused("dpdk-af_xdp", |facts| facts.rights = Rights::default(), "CAP_BPF");
+    let one_command = "setcap cap_net_raw,cap_net_admin,cap_bpf+ep";
+    refused("dpdk-af_xdp", |facts| facts.rights.net_raw = false, one_command);
     let pinned = |facts: &mut Facts| {
         facts.rights.ipc_lock = false;
         facts.limits.memlock = Some(Limit::AtMost(8 << 20));

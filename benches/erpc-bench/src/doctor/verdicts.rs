@@ -243,13 +243,16 @@ fn need_ethernet(facts: &Facts, verdict: &mut Verdict) {
     verdict.obstacle("no Ethernet interface is up", advice);
 }
 
-fn need_right(has: bool, name: &str, verdict: &mut Verdict) {
-    if !has {
+/// Wants capabilities. The advice is one command with all of them, because `setcap` replaces those
+/// that a program had before.
+fn need_rights<const N: usize>(rights: [(bool, &str); N], verdict: &mut Verdict) {
+    let missing: Vec<&str> = rights.iter().filter(|(has, _)| !has).map(|&(_, name)| name).collect();
+    if !missing.is_empty() {
         verdict.obstacle(
-            format!("this process lacks {name}"),
+            format!("this process lacks {}", missing.join(", ")),
             format!(
-                "run it as root, or give the program the capability: `setcap {}+ep PROGRAM`",
-                name.to_lowercase()
+                "run it as root, or give the program what it needs: `setcap {}+ep PROGRAM`",
+                rights.map(|(_, name)| name.to_lowercase()).join(",")
             ),
         );
     }
@@ -273,7 +276,7 @@ fn af_packet(facts: &Facts) -> Verdict {
     let mut verdict = Verdict::new("dpdk-af_packet", "DPDK over af_packet", InErpc::FeatureDpdk);
     dpdk_library(facts, "af_packet", &mut verdict);
     need_ethernet(facts, &mut verdict);
-    need_right(facts.rights.net_raw, "CAP_NET_RAW", &mut verdict);
+    need_rights([(facts.rights.net_raw, "CAP_NET_RAW")], &mut verdict);
     if !facts.sockets.packet {
         verdict.note(
             "the kernel does not list AF_PACKET sockets; if the start fails, run `modprobe \
@@ -293,9 +296,11 @@ fn af_xdp(facts: &Facts) -> Verdict {
     dpdk_library(facts, "af_xdp", &mut verdict);
     need_ethernet(facts, &mut verdict);
     let rights = &facts.rights;
-    need_right(rights.net_raw, "CAP_NET_RAW", &mut verdict);
-    need_right(rights.net_admin, "CAP_NET_ADMIN", &mut verdict);
-    need_right(rights.bpf || rights.sys_admin, "CAP_BPF", &mut verdict);
+    let bpf = rights.bpf || rights.sys_admin;
+    need_rights(
+        [(rights.net_raw, "CAP_NET_RAW"), (rights.net_admin, "CAP_NET_ADMIN"), (bpf, "CAP_BPF")],
+        &mut verdict,
+    );
     need_pinned_memory(facts, &mut verdict);
     if !facts.sockets.xdp {
         verdict.obstacle(
@@ -411,7 +416,7 @@ fn shared_with_kernel(facts: &Facts, verdict: &mut Verdict) {
     verdict.note("the NIC stays with the kernel's driver, which passes queues to DPDK");
     verbs_library(facts, verdict);
     need_device(facts, "/dev/infiniband/uverbs", verdict);
-    need_right(facts.rights.net_raw, "CAP_NET_RAW", verdict);
+    need_rights([(facts.rights.net_raw, "CAP_NET_RAW")], verdict);
     need_pinned_memory(facts, verdict);
 }
 
@@ -587,7 +592,7 @@ fn soft_roce(facts: &Facts) -> Verdict {
         return verdict;
     }
     need_ethernet(facts, &mut verdict);
-    need_right(facts.rights.net_admin, "CAP_NET_ADMIN", &mut verdict);
+    need_rights([(facts.rights.net_admin, "CAP_NET_ADMIN")], &mut verdict);
     let name = ethernet(facts).next().map_or("NAME", |nic| &nic.name);
     verdict.obstacle(
         "there is no Soft-RoCE device yet",
