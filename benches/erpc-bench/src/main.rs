@@ -5,6 +5,7 @@ mod bars;
 mod client;
 mod congestion;
 mod control;
+mod doctor;
 mod failure;
 mod figures;
 mod idle;
@@ -82,6 +83,8 @@ enum Command {
     Raw(raw::RawArgs),
     /// erpc and its baselines, in alternation, with the ratios of their results
     Bars(bars::BarsArgs),
+    /// Looks at the machine, and says which transports would work and what to do about the others
+    Doctor(doctor::DoctorArgs),
     #[command(hide = true)]
     RawServer(raw::ServerArgs),
 }
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         Command::Queue(args) => queue::run(&args),
         Command::Raw(args) => raw::run(&args),
         Command::Bars(args) => bars::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::RawServer(args) => raw::serve(&args),
     };
     match result {
