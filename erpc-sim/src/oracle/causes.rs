@@ -43,11 +43,13 @@ impl Oracle {
     /// run in which servers may die or give sessions up.
     pub(super) fn check_cause(&mut self, session: u32, cause: Cause, what: &str) {
         let is_late = cause == Cause::Connect(ConnectError::Timeout);
+        let mut is_cut_off = false;
         if let Cause::Unreachable(error) | Cause::Connect(ConnectError::Unreachable(error)) = cause
         {
             self.check_unreachable(session, error, what);
+            is_cut_off = self.has_reached_no_server(session);
         }
-        if self.keeps_sessions() && !is_late {
+        if self.keeps_sessions() && !is_late && !is_cut_off {
             self.blame_session(
                 session,
                 format!("{what}, and nothing happened to the session: {cause}"),

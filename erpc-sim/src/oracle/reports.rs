@@ -38,6 +38,8 @@ pub(super) struct Deaths {
     /// For each open session, its pings that were returned after the last packet of the server
     /// arrived at the client.
     returned: BTreeMap<SessionKey, ReturnedPings>,
+    /// For each endpoint and sender, when the last packet arrived. Empty in runs without reports.
+    arrivals: BTreeMap<(usize, SimRoute), Instant>,
 }
 
 /// The client, the server, and the session's id at the server.
@@ -56,6 +58,7 @@ impl Deaths {
             lives: BTreeMap::new(),
             open: BTreeSet::new(),
             returned: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
         }
     }
 
@@ -106,10 +109,25 @@ impl Oracle {
     /// Endpoint `index` gets a packet of `from`.
     #[inline]
     pub(crate) fn hears(&mut self, index: usize, from: SimRoute) {
-        let returned = &mut self.deaths.returned;
+        let Deaths { is_reported, returned, arrivals, .. } = &mut self.deaths;
+        if *is_reported {
+            arrivals.insert((index, from), self.now);
+        }
         if !returned.is_empty() {
             returned.retain(|(client, server, _), _| (*client, *server) != (index, from));
         }
+    }
+
+    /// Whether the network has delivered no packet of the session's client since the client has
+    /// heard the server, because queues are long or full. Then a server that is alive answers no
+    /// ping in time, and a forged report ends the session.
+    pub(super) fn has_reached_no_server(&self, session: u32) -> bool {
+        let SessionRecord { of, address, heard_at, .. } = self.sessions[session as usize];
+        let Some(server) = self.routes.iter().position(|route| *route == address.server) else {
+            return false;
+        };
+        let arrived = self.deaths.arrivals.get(&(server, self.routes[of]));
+        arrived.is_none_or(|at| *at < heard_at)
     }
 
     /// Endpoint `index` gets a true report: a ping of its session with this id at `server` was

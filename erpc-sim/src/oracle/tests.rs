@@ -121,6 +121,12 @@ impl Fixture {
         self
     }
 
+    /// A packet of the client arrives at the server.
+    fn server_hears(&mut self) -> &mut Self {
+        self.oracle.hears(SERVER.0, self.oracle.routes[0]);
+        self
+    }
+
     fn server_lives(&mut self) -> &mut Self {
         self.oracle.routes[SERVER.0] = ADDRESS.server;
         self.oracle.endpoint_lives(SERVER.0);
@@ -633,7 +639,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
     (
         &[Feature::Reports],
         |s| {
-            s.server_lives().opens().after(48 * MS).closes(UNREACHABLE);
+            s.server_lives().opens().after(9).server_hears().after(48 * MS).closes(UNREACHABLE);
         },
         "nothing happened to the session",
     ),
@@ -820,6 +826,10 @@ const TRUE: &[(&[Feature], Steps)] = &[
         s.oracle.abandoned(s.id);
     }),
     (REPORTED, |s| {
+        s.server_lives().opens().after(48 * MS).closes(UNREACHABLE);
+    }),
+    // The network delivers no ping.
+    (&[Feature::Reports], |s| {
         s.server_lives().opens().after(48 * MS).closes(UNREACHABLE);
     }),
     (REPORTED, |s| {
