@@ -335,11 +335,9 @@ fn summary(verdict: &Verdict) -> &'static str {
         (true, InErpc::BuiltIn) => "WORKS",
         (false, InErpc::BuiltIn) => "DOES NOT WORK",
         (true, InErpc::FeatureDpdk) => {
-            "THE MACHINE IS READY; erpc's cargo feature `dpdk` is being added"
+            "THE MACHINE IS READY; build erpc with the feature `dpdk`, tried over memif only"
         }
-        (false, InErpc::FeatureDpdk) => {
-            "WOULD NOT WORK YET (and erpc's cargo feature `dpdk` is being added)"
-        }
+        (false, InErpc::FeatureDpdk) => "WOULD NOT WORK YET (and needs erpc's feature `dpdk`)",
         (true, InErpc::Planned) => {
             "THE MACHINE IS READY; erpc has no verbs transport yet (planned)"
         }

@@ -9,7 +9,7 @@ use super::facts::{Core, Facts, Hugepages, Limit, Module, Nic, NicKind, PciNic};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InErpc {
     BuiltIn,
-    /// A cargo feature, off by default and still being added.
+    /// A cargo feature, off by default.
     FeatureDpdk,
     Planned,
 }
@@ -18,7 +18,7 @@ impl InErpc {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::BuiltIn => "built in",
-            Self::FeatureDpdk => "cargo feature dpdk, being added",
+            Self::FeatureDpdk => "cargo feature dpdk",
             Self::Planned => "planned",
         }
     }
@@ -56,7 +56,12 @@ impl Verdict {
 
     /// A program of this version of erpc can use the transport here and now.
     pub(super) fn usable_now(&self) -> bool {
-        self.machine_ready() && self.in_erpc == InErpc::BuiltIn
+        let is_built = match self.in_erpc {
+            InErpc::BuiltIn => true,
+            InErpc::FeatureDpdk => cfg!(feature = "dpdk"),
+            InErpc::Planned => false,
+        };
+        self.machine_ready() && is_built
     }
 
     fn obstacle(&mut self, what: impl Into<String>, advice: impl Into<String>) {
