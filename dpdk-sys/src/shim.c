@@ -27,21 +27,15 @@ int erpc_device_find(const char *name, struct erpc_device *device)
         return error;
     memset(device, 0, sizeof *device);
     device->port = port;
-    device->max_rx_queues = info.max_rx_queues;
-    device->max_tx_queues = info.max_tx_queues;
     device->max_mtu = info.max_mtu;
-    device->rx_descriptors = info.rx_desc_lim.nb_max;
-    device->tx_descriptors = info.tx_desc_lim.nb_max;
     device->rx_checksums = (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM) != 0
         && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) != 0;
-    device->tx_multi_segments = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
     memcpy(device->mac, mac.addr_bytes, sizeof device->mac);
     device->socket = rte_eth_dev_socket_id(port);
-    device->driver = info.driver_name;
     return 0;
 }
 
-int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempool **pools, const char **step)
+int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempool *pool, const char **step)
 {
     struct rte_eth_conf conf;
     struct rte_eth_dev_info info;
@@ -58,13 +52,8 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
         conf.rxmode.mtu = setup->mtu;
     if (setup->rx_checksums)
         conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
-    if (setup->queues > 1 && (info.flow_type_rss_offloads & RTE_ETH_RSS_UDP) != 0) {
-        conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-        conf.rx_adv_conf.rss_conf.rss_hf =
-            info.flow_type_rss_offloads & (RTE_ETH_RSS_UDP | RTE_ETH_RSS_IP);
-    }
     *step = "configure the device";
-    error = rte_eth_dev_configure(port, setup->queues, setup->queues, &conf);
+    error = rte_eth_dev_configure(port, 1, 1, &conf);
     if (error != 0)
         return error;
     error = rte_eth_dev_adjust_nb_rx_tx_desc(port, &setup->rx_descriptors, &setup->tx_descriptors);
@@ -74,18 +63,14 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
     rx.offloads = conf.rxmode.offloads & info.rx_queue_offload_capa;
     tx = info.default_txconf;
     tx.offloads = 0;
-    for (uint16_t queue = 0; queue < setup->queues; queue++) {
-        int socket = rte_eth_dev_socket_id(port);
-
-        *step = "set up a receive queue";
-        error = rte_eth_rx_queue_setup(port, queue, setup->rx_descriptors, socket, &rx, pools[queue]);
-        if (error != 0)
-            return error;
-        *step = "set up a transmit queue";
-        error = rte_eth_tx_queue_setup(port, queue, setup->tx_descriptors, socket, &tx);
-        if (error != 0)
-            return error;
-    }
+    *step = "set up the receive queue";
+    error = rte_eth_rx_queue_setup(port, 0, setup->rx_descriptors, rte_eth_dev_socket_id(port), &rx, pool);
+    if (error != 0)
+        return error;
+    *step = "set up the transmit queue";
+    error = rte_eth_tx_queue_setup(port, 0, setup->tx_descriptors, rte_eth_dev_socket_id(port), &tx);
+    if (error != 0)
+        return error;
     *step = "start the device";
     error = rte_eth_dev_start(port);
     if (error != 0)
@@ -93,8 +78,6 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
     /* Neighbour solicitations of IPv6 are multicast. Not every device can filter them, and a virtual
      * one receives everything anyway, so refusals do not matter. */
     (void)rte_eth_allmulticast_enable(port);
-    if (setup->promiscuous)
-        (void)rte_eth_promiscuous_enable(port);
     return 0;
 }
 

@@ -14,32 +14,22 @@ int rte_thread_register(void);
 void rte_thread_unregister(void);
 struct rte_mempool *rte_pktmbuf_pool_create(const char *name, unsigned n, unsigned cache_size,
                                             uint16_t priv_size, uint16_t data_room_size, int socket_id);
-void rte_mempool_free(struct rte_mempool *pool);
-unsigned int rte_mempool_avail_count(const struct rte_mempool *pool);
 
 /* What a device can do. */
 struct erpc_device {
     uint16_t port;
-    uint16_t max_rx_queues;
-    uint16_t max_tx_queues;
     uint16_t max_mtu;
-    uint16_t rx_descriptors; /* largest ring */
-    uint16_t tx_descriptors;
     uint8_t rx_checksums; /* verifies IPv4 and UDP checksums of received packets */
-    uint8_t tx_multi_segments;
     uint8_t mac[6];
     int socket;
-    const char *driver;
 };
 
 /* How to start a device. Descriptor counts are adjusted to what the device accepts. */
 struct erpc_setup {
-    uint16_t queues;
     uint16_t mtu; /* 0: leave the device's */
     uint16_t rx_descriptors;
     uint16_t tx_descriptors;
     uint8_t rx_checksums;
-    uint8_t promiscuous;
 };
 
 /* A received frame: its first segment. */
@@ -62,9 +52,9 @@ int erpc_errno(void);
 /* The device with this name; a negative error if there is none. */
 int erpc_device_find(const char *name, struct erpc_device *device);
 
-/* Configures and starts a device with one mempool per receive queue. On success, stores the counts
+/* Configures and starts a device with one pair of queues, 0. On success, stores the counts
  * of descriptors in `setup`. A negative error otherwise; `*step` names the call that failed. */
-int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempool **pools, const char **step);
+int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempool *pool, const char **step);
 void erpc_device_stop(uint16_t port);
 
 /* 1 if the link is up, 0 if down; `*mbps` is its rate, 0 if unknown. May drive the connection of

@@ -111,24 +111,17 @@ impl Device {
             });
         }
         let mut setup = erpc_setup {
-            queues: 1,
             // 0 leaves the driver's default, 1,500.
             mtu: if is_virtual || config.mtu == 1_500 { 0 } else { config.mtu },
             rx_descriptors: config.descriptors,
             tx_descriptors: config.descriptors,
             rx_checksums: found.rx_checksums,
-            promiscuous: 0,
         };
-        let (mut pools, mut step) = ([pool.as_ptr()], std::ptr::null());
-        // SAFETY: the port exists and is in no other endpoint's use; there is one mempool for the
-        // one queue, and it is never freed.
+        let mut step = std::ptr::null();
+        // SAFETY: the port exists and is in no other endpoint's use; the mempool is never
+        // freed.
         let error = unsafe {
-            dpdk_sys::erpc_device_start(
-                found.port,
-                &raw mut setup,
-                pools.as_mut_ptr(),
-                &raw mut step,
-            )
+            dpdk_sys::erpc_device_start(found.port, &raw mut setup, pool.as_ptr(), &raw mut step)
         };
         if error != 0 {
             // SAFETY: the shim points `step` to a constant string before each call.
