@@ -204,8 +204,8 @@ pub use erpc_core::protocol::{
     Integrity, NoServer, RejectReason, Retransmissions, SessionStats, SwiftConfig, TimelyConfig,
 };
 pub use erpc_core::server::{
-    DEFAULT_PORT, Nexus, Seat, ServeError, Server, ServerBuilder, ServerHandle, ShutdownSignal,
-    shutdown_signal,
+    DEFAULT_PORT, Listen, Nexus, Seat, ServeError, Server, ServerBuilder, ServerHandle,
+    ShutdownSignal, shutdown_signal,
 };
 pub use erpc_core::service::protobuf;
 pub use erpc_core::service::{

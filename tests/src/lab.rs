@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -9,9 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use erpc::service::Routes;
+use erpc::transport::fault::Faulty;
+use erpc::transport::mem::{MemRoute, MemTransport};
+use erpc::transport::udp::UdpRoute;
 use erpc::{
     CallError, Code, Endpoint, EndpointConfig, Handle, Request, Responder, Response, Service,
-    Session, Status, Udp, UdpConfig,
+    Session, Status, Transport, Udp, UdpConfig,
 };
 
 use crate::proto::*;
@@ -39,13 +43,39 @@ pub fn client(config: EndpointConfig) -> Endpoint {
 /// The function that a [`LabService`] calls with the id of each executed piece of work.
 type ExecutionLog = dyn Fn(u64) + Send + Sync;
 
-/// The service. All threads of a server share it.
+/// A transport whose addresses can be written in a request.
+pub trait Reachable: Transport {
+    /// The route that `text` names, as [`Display`](std::fmt::Display) writes it.
+    fn parse(text: &str) -> Option<Self::Route>;
+}
+
+impl Reachable for Udp {
+    fn parse(text: &str) -> Option<UdpRoute> {
+        text.parse::<SocketAddr>().ok().map(UdpRoute::from)
+    }
+}
+
+impl Reachable for MemTransport {
+    fn parse(text: &str) -> Option<MemRoute> {
+        text.strip_prefix("mem:")?.parse().ok().map(MemRoute::new)
+    }
+}
+
+impl<T: Reachable> Reachable for Faulty<T> {
+    fn parse(text: &str) -> Option<T::Route> {
+        T::parse(text)
+    }
+}
+
+/// The service. All threads of a server share it. Its handlers forward calls over `T`, the server's
+/// own transport.
 #[derive(erpc::Service)]
 #[erpc(service = crate::proto::Lab, worker(Scan, Nap, FailSlowly, ForwardSlowly))]
-pub struct LabService {
+pub struct LabService<T: Reachable = Udp> {
     values: Mutex<BTreeMap<String, Bytes>>,
     waiting: Mutex<HashMap<u64, Vec<Responder<AwaitReply>>>>,
     witness: Box<ExecutionLog>,
+    transport: PhantomData<fn(T)>,
 }
 
 fn locked<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
@@ -53,10 +83,22 @@ fn locked<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
 }
 
 impl LabService {
-    /// A service that calls `witness` with the id of each piece of [`work`](Lab::work), before it
-    /// answers.
+    /// A service over UDP that calls `witness` with the id of each piece of [`work`](Lab::work),
+    /// before it answers.
     pub fn new(witness: impl Fn(u64) + Send + Sync + 'static) -> Self {
-        Self { values: Mutex::default(), waiting: Mutex::default(), witness: Box::new(witness) }
+        Self::over(witness)
+    }
+}
+
+impl<T: Reachable> LabService<T> {
+    /// Like [`LabService::new`], over any transport.
+    pub fn over(witness: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Self {
+            values: Mutex::default(),
+            waiting: Mutex::default(),
+            witness: Box::new(witness),
+            transport: PhantomData,
+        }
     }
 
     /// The methods of the service, for endpoints that serve without a [`Server`](erpc::Server).
@@ -77,7 +119,7 @@ impl Default for LabService {
     }
 }
 
-impl std::fmt::Debug for LabService {
+impl<T: Reachable> std::fmt::Debug for LabService<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("LabService")
     }
@@ -92,7 +134,7 @@ pub fn work(id: u64, body_len: usize, reply_len: usize) -> (WorkRequest, WorkRep
     (WorkRequest { id, body, reply_len: reply_len as u32 }, reply)
 }
 
-impl Lab for LabService {
+impl<T: Reachable> Lab for LabService<T> {
     fn echo(&self, request: Request<'_, EchoRequest>) -> Result<Response<EchoReply>, Status> {
         Ok(Response::new(EchoReply { body: request.into_message().body }))
     }
@@ -170,7 +212,7 @@ impl Lab for LabService {
         &self,
         request: Request<'_, ForwardRequest>,
     ) -> Result<Response<ForwardReply>, Status> {
-        let endpoint = Endpoint::<Udp>::current()
+        let endpoint = Endpoint::<T>::current()
             .ok_or_else(|| Status::internal("the handler does not run in an event loop"))?;
         Ok(request.defer(|message, responder| forward(&endpoint, message, responder)))
     }
@@ -179,8 +221,8 @@ impl Lab for LabService {
         &self,
         request: Request<'_, ForwardRequest>,
     ) -> Result<Response<ForwardReply>, Status> {
-        let handle = Handle::<Udp>::current()
-            .ok_or_else(|| Status::internal("the worker has no endpoint"))?;
+        let handle =
+            Handle::<T>::current().ok_or_else(|| Status::internal("the worker has no endpoint"))?;
         Ok(request.defer(|message, responder| {
             // `submit` fails if the endpoint is closed. Then the responder is dropped with the job,
             // and the caller's session is closed, too.
@@ -190,21 +232,20 @@ impl Lab for LabService {
 }
 
 /// The sessions of one endpoint to other servers.
-#[derive(Default)]
-struct Backends(RefCell<HashMap<SocketAddr, Session>>);
+struct Backends<T: Transport>(RefCell<HashMap<T::Route, Session<T>>>);
 
 /// Calls the other server from the loop of `endpoint`, and forwards the answer to `responder`.
-fn forward(endpoint: &Endpoint, request: ForwardRequest, responder: Responder<ForwardReply>) {
-    let Ok(address) = request.server.parse::<SocketAddr>() else {
-        return responder.fail(Status::invalid_argument("`server` is not a socket address"));
+fn forward<T: Reachable>(
+    endpoint: &Endpoint<T>,
+    request: ForwardRequest,
+    responder: Responder<ForwardReply>,
+) {
+    let Some(address) = T::parse(&request.server) else {
+        return responder.fail(Status::invalid_argument("`server` is not an address"));
     };
-    let backends = endpoint.local(|_| Backends::default());
-    let session = backends
-        .0
-        .borrow_mut()
-        .entry(address)
-        .or_insert_with(|| endpoint.open(address.into()))
-        .clone();
+    let backends = endpoint.local(|_| Backends::<T>(RefCell::default()));
+    let session =
+        backends.0.borrow_mut().entry(address).or_insert_with(|| endpoint.open(address)).clone();
     LocalLabClient::new(session).echo_with(
         EchoRequest { body: request.body },
         |reply| match reply {

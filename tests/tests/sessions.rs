@@ -1,15 +1,11 @@
-//! Many sessions, slow handlers, silent peers, sleeping endpoints.
+//! Many sessions, slow handlers, silent peers.
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::mpsc::channel;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use erpc::transport::fault::{FaultPlan, Faults, Faulty};
 use erpc::{
-    CallError, Cause, Endpoint, EndpointConfig, IdlePolicy, NetworkError, Server, ServerBuilder,
-    ServerHandle, SubmitError, Udp,
+    CallError, Cause, Endpoint, EndpointConfig, NetworkError, Server, ServerBuilder, ServerHandle,
 };
 use erpc_test_tools::counting::{Account, Counting};
 use erpc_test_tools::data::bytes_of;
@@ -17,7 +13,8 @@ use erpc_test_tools::limit::{millis, secs, within};
 use erpc_test_tools::process::Process;
 use erpc_tests::lab::{LabService, client, loopback};
 use erpc_tests::proto::*;
-use rustix::time::{ClockId, clock_gettime};
+use erpc_tests::suite::Loopback;
+use erpc_tests::suite::sessions::sessions_open_and_end;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -127,38 +124,7 @@ fn a_thousand_sessions_take_at_most_8_kib_each_per_side() {
 
 #[test]
 fn one_endpoint_opens_five_thousand_sessions() {
-    const SESSIONS: usize = 5_000;
-    within(secs(100), || {
-        let server = serve(builder());
-        let endpoint = client(EndpointConfig::new().connect_timeout(secs(30)));
-        let begun = Instant::now();
-        // All sessions open together. Hellos that overflow the server's queue are retransmitted.
-        let labs: Vec<_> = (0..SESSIONS)
-            .map(|_| LocalLabClient::new(endpoint.open(server.local_addr().into())))
-            .collect();
-        let done = Rc::new(Cell::new(0));
-        for round in 0..3 {
-            for (at, lab) in labs.iter().enumerate() {
-                let (number, done) = ((round * SESSIONS + at) as u64, Rc::clone(&done));
-                lab.count_with(CountRequest { number }, move |reply| {
-                    assert_eq!(reply, Ok(CountReply { number }));
-                    done.set(done.get() + 1);
-                });
-            }
-            endpoint.run_until(|| done.get() == (round + 1) * SESSIONS);
-            if round == 0 {
-                eprintln!("{SESSIONS} sessions opened and used once in {:?}", begun.elapsed());
-            }
-        }
-        assert_eq!(server.stats().server_sessions, SESSIONS);
-        drop(labs);
-        wait_until(&endpoint, secs(30), "the server forgets sessions", || {
-            server.stats().server_sessions == 0
-        });
-        wait_until(&endpoint, secs(30), "the client's sessions end", || {
-            endpoint.stats().expect("called outside of the loop").client_sessions == 0
-        });
-    });
+    within(secs(100), || sessions_open_and_end(&Loopback(loopback()), 5_000));
 }
 
 #[test]
@@ -274,131 +240,5 @@ fn a_server_forgets_silent_clients() {
         observer.run_for(millis(500));
         assert_eq!(server.stats().server_sessions, 5, "the server keeps the live client");
         alive.finish();
-    });
-}
-
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-#[test]
-fn endpoints_answer_with_every_idle_policy() {
-    within(secs(60), || {
-        let policies = [
-            IdlePolicy::Sleep,
-            IdlePolicy::SpinThenSleep { spin: millis(1) },
-            IdlePolicy::default(),
-            IdlePolicy::Spin,
-        ];
-        for policy in policies {
-            let server = serve(builder().idle(policy).workers(1));
-            let endpoint = client(EndpointConfig::new());
-            endpoint.set_idle_policy(policy);
-            let (endpoint, lab) = connect(&endpoint, &server);
-            for number in 0..200 {
-                counts(endpoint, &lab, number);
-            }
-            // Workers answer from other threads.
-            for _ in 0..20 {
-                assert_eq!(
-                    endpoint.block_on(lab.nap(NapRequest { millis: 1 })),
-                    Ok(NapReply {}),
-                    "{policy:?}"
-                );
-            }
-        }
-    });
-}
-
-#[test]
-fn a_sleeping_endpoint_uses_little_cpu_time_and_wakes_for_packets() {
-    within(secs(60), || {
-        let server = serve(builder().idle(IdlePolicy::Sleep).workers(1));
-        let endpoint = client(EndpointConfig::new());
-        endpoint.set_idle_policy(IdlePolicy::Sleep);
-        let (endpoint, lab) = connect(&endpoint, &server);
-        let before = cpu_time();
-        assert_eq!(endpoint.block_on(lab.nap(NapRequest { millis: 1_000 })), Ok(NapReply {}));
-        let spent = cpu_time() - before;
-        assert!(spent < millis(200), "{spent:?} of CPU time for a second of waiting");
-    });
-}
-
-#[test]
-fn a_sleeping_endpoint_wakes_for_timers() {
-    within(secs(60), || {
-        let server = serve(builder().idle(IdlePolicy::Sleep));
-        let transport =
-            Faulty::new(Udp::bind(&loopback()).expect("the socket opens"), FaultPlan::new(1));
-        let network = transport.handle();
-        let endpoint = Endpoint::new(transport, SHORT).expect("the configuration is valid");
-        endpoint.set_idle_policy(IdlePolicy::Sleep);
-        let session = endpoint.connect(server.local_addr()).expect("the server answers");
-        let lab = LocalLabClient::new(session);
-        let once = endpoint.block_on(lab.count(CountRequest { number: 1 }));
-        assert_eq!(once, Ok(CountReply { number: 1 }));
-
-        // The request is lost and no packet comes, so only a timer can wake the endpoint.
-        network.set_plan(FaultPlan::new(2).both(Faults::none().drop(1.0)));
-        let call = lab.count(CountRequest { number: 2 });
-        endpoint.run_once();
-        endpoint.run_once();
-        assert_eq!(network.stats().tx.dropped, 1, "the request is lost");
-        network.set_plan(FaultPlan::new(3));
-        let begun = Instant::now();
-        assert_eq!(endpoint.block_on(call), Ok(CountReply { number: 2 }));
-        assert!(begun.elapsed() < secs(3), "answered after {:?}", begun.elapsed());
-
-        // All packets are lost from now on: the liveness timeout ends the sleep.
-        network.set_plan(FaultPlan::new(4).both(Faults::none().drop(1.0)));
-        let begun = Instant::now();
-        let reply = endpoint.block_on(lab.count(CountRequest { number: 3 }));
-        assert_eq!(reply, Err(CallError::MaybeExecuted(Cause::PeerDead)));
-        assert!(begun.elapsed() < secs(5), "failed after {:?}", begun.elapsed());
-    });
-}
-
-#[test]
-fn a_sleeping_endpoint_wakes_for_other_threads() {
-    within(secs(60), || {
-        let server = serve(builder().idle(IdlePolicy::Sleep));
-        let endpoint = client(EndpointConfig::new());
-        endpoint.set_idle_policy(IdlePolicy::Sleep);
-        let (endpoint, lab) = connect(&endpoint, &server);
-        drop(lab);
-        endpoint.run_for(millis(50));
-        let (handle, address) = (endpoint.handle(), server.local_addr());
-        let (send, replies) = channel();
-        let other = thread::spawn(move || {
-            for number in 0..20 {
-                // The pause is long enough for the endpoint to fall asleep.
-                thread::sleep(millis(20));
-                let (send, begun) = (send.clone(), Instant::now());
-                let submitted = handle.submit(move |endpoint: &Endpoint| {
-                    let lab = LocalLabClient::new(endpoint.open(address.into()));
-                    lab.count_with(CountRequest { number }, move |reply| {
-                        send.send((reply, begun.elapsed())).expect("the test receives replies");
-                    });
-                });
-                submitted.expect("the endpoint exists");
-            }
-            drop(send);
-            handle
-        });
-        let mut answers = Vec::new();
-        endpoint.run_until(|| {
-            answers.extend(replies.try_iter());
-            answers.len() == 20
-        });
-        for (number, (reply, took)) in (0..).zip(answers) {
-            assert_eq!(reply, Ok(CountReply { number }));
-            assert!(took < secs(2), "a sleeping endpoint took {took:?} to answer");
-        }
-        let handle = other.join().expect("the other thread does not panic");
-        // The handle of a dropped endpoint refuses jobs.
-        let gone = client(EndpointConfig::new()).handle();
-        assert_eq!(gone.submit(|_| {}), Err(SubmitError::Gone));
-        assert_eq!(handle.submit(|_| {}), Ok(()));
     });
 }

@@ -103,15 +103,24 @@ impl<R, A: Target<R> + ?Sized> Target<R> for &A {
     }
 }
 
-impl Target<Self> for MemRoute {
-    fn routes(&self) -> io::Result<Vec<Self>> {
-        Ok(vec![*self])
-    }
+/// A target that is a route.
+macro_rules! route {
+    ($($route:ty),*) => {
+        $(
+            impl Target<Self> for $route {
+                fn routes(&self) -> io::Result<Vec<Self>> {
+                    Ok(vec![*self])
+                }
 
-    fn name(&self) -> String {
-        self.to_string()
-    }
+                fn name(&self) -> String {
+                    self.to_string()
+                }
+            }
+        )*
+    };
 }
+
+route!(UdpRoute, MemRoute);
 
 fn resolve(name: impl ToSocketAddrs) -> io::Result<Vec<UdpRoute>> {
     Ok(name.to_socket_addrs()?.map(UdpRoute::from).collect())

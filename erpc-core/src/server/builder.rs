@@ -1,5 +1,6 @@
 //! The builder of a server.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use super::error::ServeError;
 use super::handle::ServerHandle;
+use super::listen::Listen;
 use super::nexus::Nexus;
 use super::signals::shutdown_signal;
 use super::thread::{LoopSetup, LoopThread, StopSignal};
@@ -16,9 +18,11 @@ use crate::health::HealthReporter;
 use crate::protocol::EndpointConfig;
 use crate::service::{Interceptor, MethodCollision, Mode, Routes, Service};
 use crate::serving::worker::WorkerPool;
-use crate::transport::udp::{UdpConfig, UdpRoute};
+#[cfg(feature = "dpdk")]
+use crate::transport::dpdk::{DpdkConfig, DpdkTransport};
+use crate::transport::udp::{UdpConfig, UdpTransport};
 
-/// A server over UDP, made by [`Server::builder`].
+/// A server, over UDP unless its builder says otherwise; made by [`Server::builder`].
 ///
 /// ```no_run
 /// # use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,9 +48,8 @@ impl Server {
 }
 
 /// Builder of a server; see [`Server`].
-#[derive(Debug)]
 #[must_use = "a builder serves nothing until `serve` or `spawn`"]
-pub struct ServerBuilder {
+pub struct ServerBuilder<T: Listen = UdpTransport> {
     routes: Routes,
     collision: Option<MethodCollision>,
     threads: usize,
@@ -55,7 +58,7 @@ pub struct ServerBuilder {
     task_limit: Option<usize>,
     idle: IdlePolicy,
     config: EndpointConfig,
-    udp: UdpConfig,
+    settings: T::Settings,
     core: Option<usize>,
     health: Option<HealthReporter>,
 }
@@ -71,14 +74,14 @@ impl Default for ServerBuilder {
             task_limit: None,
             idle: IdlePolicy::default(),
             config: EndpointConfig::new(),
-            udp: UdpConfig::new(),
+            settings: UdpConfig::new(),
             core: None,
             health: None,
         }
     }
 }
 
-impl ServerBuilder {
+impl<T: Listen> ServerBuilder<T> {
     /// Adds the methods of a service. If one of them collides with a method that was added before,
     /// [`ServerBuilder::spawn`] fails.
     pub fn add_service<S: Service>(self, service: S) -> Self {
@@ -186,10 +189,52 @@ impl ServerBuilder {
         self
     }
 
-    /// Settings of each socket. The address in `config` is ignored.
-    pub fn udp(mut self, config: UdpConfig) -> Self {
-        self.udp = config;
-        self
+    /// Serves over the transport `U` instead, with these settings. Handlers do not change.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use erpc_core::service::{Method, MethodCollision, Mode, Request, Response, Routes, Service};
+    /// # struct Store;
+    /// # impl Service for Store {
+    /// #     const NAME: &'static str = "kv.v1.Kv";
+    /// #     fn register(self: Arc<Self>, routes: &mut Routes) -> Result<(), MethodCollision> {
+    /// #         const GET: Method<u32, u32> = Method::new("kv.v1.Kv/Get");
+    /// #         routes.unary(GET, Mode::Dispatch, &self, |_, request: Request<'_, u32>| {
+    /// #             Ok(Response::new(request.into_message()))
+    /// #         })
+    /// #     }
+    /// # }
+    /// use erpc_core::server::Server;
+    /// use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
+    ///
+    /// let network = (MemHub::new(), MemConfig::default());
+    /// let builder = Server::builder().add_service(Store).transport::<MemTransport>(network);
+    /// let server = builder.spawn(MemRoute::new(1))?;
+    /// # Ok::<(), erpc_core::server::ServeError>(())
+    /// ```
+    pub fn transport<U: Listen>(self, settings: U::Settings) -> ServerBuilder<U> {
+        ServerBuilder {
+            routes: self.routes,
+            collision: self.collision,
+            threads: self.threads,
+            workers: self.workers,
+            worker_queue: self.worker_queue,
+            task_limit: self.task_limit,
+            idle: self.idle,
+            config: self.config,
+            settings,
+            core: self.core,
+            health: self.health,
+        }
+    }
+
+    /// Serves on a port that DPDK drives. DPDK must have been started
+    /// ([`dpdk::init`](crate::transport::dpdk::init)). The listening address is the port's, or
+    /// unspecified (`0.0.0.0`). Thread `i` receives at the UDP port of the listening address plus
+    /// `i`. Needs the feature `dpdk`.
+    #[cfg(feature = "dpdk")]
+    pub fn dpdk(self, config: DpdkConfig) -> ServerBuilder<DpdkTransport> {
+        self.transport(config)
     }
 
     /// Pins the first event loop to core `first`, the second to core `first + 1`, and so on. Use
@@ -205,7 +250,7 @@ impl ServerBuilder {
     /// # Errors
     /// Those of [`ServerBuilder::spawn`], and [`ServeError::Panicked`] if an event loop panics,
     /// which ends the server.
-    pub fn serve(self, address: impl Target<UdpRoute>) -> Result<(), ServeError> {
+    pub fn serve(self, address: impl Target<T::Route>) -> Result<(), ServeError> {
         self.spawn(address)?.wait()
     }
 
@@ -219,7 +264,7 @@ impl ServerBuilder {
     /// As [`ServerBuilder::serve`].
     pub fn serve_with_shutdown(
         self,
-        address: impl Target<UdpRoute>,
+        address: impl Target<T::Route>,
         shutdown: impl Future<Output = ()>,
         drain: Duration,
     ) -> Result<(), ServeError> {
@@ -235,7 +280,7 @@ impl ServerBuilder {
     /// As [`ServerBuilder::serve`], and [`ServeError::Signals`].
     pub fn serve_until_signal(
         self,
-        address: impl Target<UdpRoute>,
+        address: impl Target<T::Route>,
         drain: Duration,
     ) -> Result<(), ServeError> {
         let signal = shutdown_signal().map_err(ServeError::Signals)?;
@@ -246,7 +291,7 @@ impl ServerBuilder {
     ///
     /// # Errors
     /// [`ServeError`] if the server cannot start. No thread is left running.
-    pub fn spawn(self, address: impl Target<UdpRoute>) -> Result<ServerHandle, ServeError> {
+    pub fn spawn(self, address: impl Target<T::Route>) -> Result<ServerHandle<T>, ServeError> {
         if let Some(collision) = self.collision {
             return Err(ServeError::Collision(collision));
         }
@@ -259,7 +304,7 @@ impl ServerBuilder {
             return Err(ServeError::NoRuntime { method: entry.full_name() });
         }
         self.config.check().map_err(ServeError::Config)?;
-        let nexus = bind(address, self.threads, &self.udp)?;
+        let nexus = bind(address, self.threads, &self.settings)?;
         let workers = match self.worker_threads() {
             0 => None,
             threads => {
@@ -273,7 +318,7 @@ impl ServerBuilder {
             services.for_each(|(service, _)| health.add(service));
         }
         let mut server =
-            ServerHandle::new(nexus.local_addr(), workers, Arc::clone(&stop), self.health);
+            ServerHandle::new(nexus.local_route(), workers, Arc::clone(&stop), self.health);
         let routes = Arc::new(self.routes);
         for (index, seat) in nexus.into_seats().into_iter().enumerate() {
             let setup = LoopSetup {
@@ -299,20 +344,37 @@ impl ServerBuilder {
     }
 }
 
+impl ServerBuilder {
+    /// Settings of each socket. The address in `config` is ignored.
+    pub fn udp(mut self, config: UdpConfig) -> Self {
+        self.settings = config;
+        self
+    }
+}
+
+impl<T: Listen> fmt::Debug for ServerBuilder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerBuilder")
+            .field("routes", &self.routes)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Binds the first address that can be bound.
-fn bind(
-    address: impl Target<UdpRoute>,
+fn bind<T: Listen>(
+    address: impl Target<T::Route>,
     endpoints: usize,
-    udp: &UdpConfig,
-) -> Result<Nexus, ServeError> {
+    settings: &T::Settings,
+) -> Result<Nexus<T>, ServeError> {
     let unresolved = |error| ServeError::Resolve { address: address.name(), error };
     let routes = address.routes().map_err(unresolved)?;
     let none = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let mut failed = unresolved(none);
     for route in routes {
-        match Nexus::bind(route.socket_addr(), endpoints, udp.clone()) {
+        match Nexus::listen(route, endpoints, settings) {
             Ok(nexus) => return Ok(nexus),
-            Err(error) => failed = ServeError::Bind(error),
+            Err(error) => failed = error.into(),
         }
     }
     Err(failed)

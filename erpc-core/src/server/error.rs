@@ -6,6 +6,9 @@ use std::io;
 use crate::debug_text::debug_is_display;
 use crate::protocol::ConfigError;
 use crate::service::MethodCollision;
+#[cfg(feature = "dpdk")]
+use crate::transport::dpdk::DpdkError;
+use crate::transport::mem::PortTaken;
 use crate::transport::udp::UdpError;
 
 /// Why a server could not start, or ended.
@@ -31,6 +34,11 @@ pub enum ServeError {
     },
     /// The listening address could not be bound.
     Bind(UdpError),
+    /// The port that DPDK drives could not be opened.
+    #[cfg(feature = "dpdk")]
+    Dpdk(DpdkError),
+    /// Another endpoint of the memory transport has this address.
+    Mem(PortTaken),
     /// An event loop could not be pinned to a core.
     Pin {
         /// Number of the core.
@@ -68,6 +76,9 @@ impl fmt::Display for ServeError {
                 write!(f, "cannot look up the listening address `{address}`: {error}")
             }
             Self::Bind(error) => error.fmt(f),
+            #[cfg(feature = "dpdk")]
+            Self::Dpdk(error) => error.fmt(f),
+            Self::Mem(error) => error.fmt(f),
             Self::Pin { core, error } => {
                 write!(
                     f,
@@ -97,6 +108,9 @@ impl std::error::Error for ServeError {
             | Self::Resolve { error, .. }
             | Self::Pin { error, .. } => Some(error),
             Self::Bind(error) => Some(error),
+            #[cfg(feature = "dpdk")]
+            Self::Dpdk(error) => Some(error),
+            Self::Mem(error) => Some(error),
             Self::NoService | Self::NoRuntime { .. } | Self::Panicked => None,
         }
     }

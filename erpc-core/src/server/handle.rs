@@ -12,6 +12,7 @@ use std::thread::{Thread, current, park_timeout};
 use std::time::Duration;
 
 use super::error::ServeError;
+use super::listen::Listen;
 use super::thread::{LoopThread, StopSignal};
 use super::watch::LOOK_EVERY;
 use crate::clock;
@@ -20,39 +21,50 @@ use crate::event_loop::EndpointStats;
 use crate::health::HealthReporter;
 use crate::serving::worker::{WorkerPool, WorkerQueue};
 use crate::time::Instant;
+use crate::transport::Transport;
+use crate::transport::udp::{UdpRoute, UdpTransport};
 
 /// A running server. Dropping it shuts it down.
 #[must_use = "dropping the handle shuts the server down"]
-pub struct ServerHandle {
-    address: SocketAddr,
-    loops: Vec<LoopThread>,
+pub struct ServerHandle<T: Listen = UdpTransport> {
+    route: T::Route,
+    loops: Vec<LoopThread<T>>,
     workers: Option<WorkerPool>,
-    stop: Arc<StopSignal>,
+    stop: Arc<StopSignal<T>>,
     health: Option<HealthReporter>,
 }
 
-impl ServerHandle {
+impl<T: Listen> ServerHandle<T> {
     pub(super) fn new(
-        address: SocketAddr,
+        route: T::Route,
         workers: Option<WorkerPool>,
-        stop: Arc<StopSignal>,
+        stop: Arc<StopSignal<T>>,
         health: Option<HealthReporter>,
     ) -> Self {
-        Self { address, loops: Vec::new(), workers, stop, health }
+        Self { route, loops: Vec::new(), workers, stop, health }
     }
 
     pub(super) fn worker_queue(&self) -> Option<WorkerQueue> {
         self.workers.as_ref().map(WorkerPool::queue)
     }
 
-    pub(super) fn add(&mut self, event_loop: LoopThread) {
+    pub(super) fn add(&mut self, event_loop: LoopThread<T>) {
         self.loops.push(event_loop);
+    }
+
+    /// The address that clients connect to, as the transport writes it.
+    #[must_use]
+    pub fn local_route(&self) -> T::Route {
+        self.route
     }
 
     /// The address that clients connect to.
     #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.address
+    pub fn local_addr(&self) -> SocketAddr
+    where
+        T: Transport<Route = UdpRoute>,
+    {
+        self.route.socket_addr()
     }
 
     /// The sum of all endpoints' counters. Asks every event loop and waits for the answers, for as
@@ -93,7 +105,7 @@ impl ServerHandle {
     }
 
     /// Handles of the endpoints, one per event loop.
-    pub fn handles(&self) -> impl Iterator<Item = Handle> {
+    pub fn handles(&self) -> impl Iterator<Item = Handle<T>> {
         self.loops.iter().map(|event_loop| event_loop.handle().clone())
     }
 
@@ -153,7 +165,7 @@ impl ServerHandle {
         // `stop` is set if a loop has panicked.
         while !self.stop.is_set() && shutdown.as_mut().poll(&mut cx).is_pending() {
             while !wakes.wait_until(look_at) {
-                self.loops.iter_mut().for_each(|event_loop| event_loop.look(self.address));
+                self.loops.iter_mut().for_each(|event_loop| event_loop.look(self.route));
                 look_at = clock::now() + LOOK_EVERY;
             }
         }
@@ -269,17 +281,17 @@ impl Wake for ThreadWaker {
     }
 }
 
-impl Drop for ServerHandle {
+impl<T: Listen> Drop for ServerHandle<T> {
     fn drop(&mut self) {
         // Only `wait` reports a panic of a loop.
         self.end().unwrap_or(());
     }
 }
 
-impl fmt::Debug for ServerHandle {
+impl<T: Listen> fmt::Debug for ServerHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerHandle")
-            .field("address", &self.address)
+            .field("address", &self.route)
             .field("threads", &self.loops.len())
             .finish()
     }

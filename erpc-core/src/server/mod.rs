@@ -5,6 +5,7 @@
 mod builder;
 mod error;
 mod handle;
+mod listen;
 mod nexus;
 mod signals;
 mod thread;
@@ -13,5 +14,6 @@ mod watch;
 pub use builder::{Server, ServerBuilder};
 pub use error::ServeError;
 pub use handle::ServerHandle;
+pub use listen::Listen;
 pub use nexus::{DEFAULT_PORT, Nexus, Seat};
 pub use signals::{ShutdownSignal, shutdown_signal};

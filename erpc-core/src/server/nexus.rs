@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::listen::Listen;
 use crate::endpoint::open::Endpoint;
 use crate::protocol::{Acceptor, ConfigError, EndpointConfig, ListenGroup};
 use crate::random::secret;
@@ -36,69 +37,99 @@ pub const DEFAULT_PORT: u16 = 31_850;
 /// ```
 ///
 /// [`Server`](crate::server::Server) does all of this.
-#[derive(Debug)]
 #[must_use = "dropping it releases the address"]
-pub struct Nexus {
-    address: SocketAddr,
-    seats: Vec<Seat>,
+pub struct Nexus<T: Listen = UdpTransport> {
+    route: T::Route,
+    seats: Vec<Seat<T>>,
 }
 
 impl Nexus {
-    /// Binds `address` for `endpoints` endpoints, 1 to 256. With port 0 the system chooses the
-    /// port. The address in `udp` is ignored.
+    /// Binds UDP sockets at `address` for `endpoints` endpoints, 1 to 256. With port 0 the system
+    /// chooses the port. The address in `udp` is ignored.
     ///
     /// # Errors
     /// [`UdpError`] if `endpoints` is out of range, a setting is out of bounds, or the system
     /// refuses the sockets. In the last case the error names the address and, for the usual causes,
     /// a remedy.
     pub fn bind(address: SocketAddr, endpoints: usize, udp: UdpConfig) -> Result<Self, UdpError> {
-        let transports = UdpTransport::bind_group(&udp.address(address), endpoints)?;
-        let routes: Vec<UdpRoute> = transports.iter().map(Transport::local_route).collect();
+        Self::listen(address.into(), endpoints, &udp)
+    }
+}
+
+impl<T: Listen> Nexus<T> {
+    /// Listens at `address` of any transport, with `endpoints` endpoints.
+    ///
+    /// # Errors
+    /// As [`Listen::listen`].
+    pub fn listen(
+        address: T::Route,
+        endpoints: usize,
+        settings: &T::Settings,
+    ) -> Result<Self, T::Error> {
+        let transports = T::listen(settings, address, endpoints)?;
+        let routes: Vec<T::Route> = transports.iter().map(Transport::local_route).collect();
         let group = Arc::new(ListenGroup::new(secret(), routes.iter().map(Route::port).collect()));
         let seats = transports.into_iter().map(|transport| {
             let acceptor = Acceptor::new(Arc::clone(&group), transport.capabilities().steer);
             Seat { transport, acceptor }
         });
-        Ok(Self {
-            address: routes.first().map_or(address, UdpRoute::socket_addr),
-            seats: seats.collect(),
-        })
+        Ok(Self { route: routes.first().copied().unwrap_or(address), seats: seats.collect() })
+    }
+
+    /// The address that clients connect to, as the transport writes it.
+    #[must_use]
+    pub fn local_route(&self) -> T::Route {
+        self.route
     }
 
     /// The address that clients connect to.
     #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.address
+    pub fn local_addr(&self) -> SocketAddr
+    where
+        T: Transport<Route = UdpRoute>,
+    {
+        self.route.socket_addr()
     }
 
     /// The seats of the endpoints. Open all of them: clients are sent to every seat.
     #[must_use]
-    pub fn into_seats(self) -> Vec<Seat> {
+    pub fn into_seats(self) -> Vec<Seat<T>> {
         self.seats
+    }
+}
+
+impl<T: Listen> fmt::Debug for Nexus<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nexus")
+            .field("address", &self.route)
+            .field("seats", &self.seats.len())
+            .finish()
     }
 }
 
 /// An endpoint's place at a [`Nexus`]. Move it to the endpoint's thread and open it there.
 #[must_use = "clients are sent to every seat, so open all of them"]
-pub struct Seat {
-    transport: UdpTransport,
+pub struct Seat<T: Listen = UdpTransport> {
+    transport: T,
     acceptor: Acceptor,
 }
 
-impl Seat {
+impl<T: Listen> Seat<T> {
     /// Opens the endpoint, which listens from then on.
     ///
     /// # Errors
     /// [`ConfigError`] if a setting is out of bounds.
-    pub fn open(self, config: EndpointConfig) -> Result<Endpoint, ConfigError> {
+    pub fn open(self, config: EndpointConfig) -> Result<Endpoint<T>, ConfigError> {
         let endpoint = Endpoint::new(self.transport, config)?;
         endpoint.listen_in(self.acceptor);
         Ok(endpoint)
     }
 }
 
-impl fmt::Debug for Seat {
+impl<T: Listen> fmt::Debug for Seat<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seat").field("transport", &self.transport).finish_non_exhaustive()
+        f.debug_struct("Seat")
+            .field("address", &self.transport.local_route())
+            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,5 @@
 //! The threads of a server, each with an event loop.
 
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -8,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use super::error::ServeError;
+use super::listen::Listen;
 use super::nexus::Seat;
 use super::watch::LoopWatch;
 use crate::clock;
@@ -21,28 +21,33 @@ use crate::serving::worker::{WorkerQueue, is_current};
 use crate::sync::thread::{Builder, JoinHandle};
 
 /// The arguments of an event loop's thread.
-pub(super) struct LoopSetup {
-    pub(super) seat: Seat,
+pub(super) struct LoopSetup<T: Listen> {
+    pub(super) seat: Seat<T>,
     pub(super) routes: Arc<Routes>,
     pub(super) workers: Option<WorkerQueue>,
     pub(super) task_limit: Option<usize>,
     pub(super) idle: IdlePolicy,
     pub(super) config: EndpointConfig,
     pub(super) core: Option<usize>,
-    pub(super) stop: Arc<StopSignal>,
+    pub(super) stop: Arc<StopSignal<T>>,
 }
 
 /// Ends all event loops of a server.
-#[derive(Default)]
-pub(super) struct StopSignal {
+pub(super) struct StopSignal<T: Listen> {
     flag: AtomicBool,
-    loops: Mutex<Vec<Handle>>,
+    loops: Mutex<Vec<Handle<T>>>,
     /// Woken when the loops end.
     watcher: Mutex<Option<Waker>>,
 }
 
-impl StopSignal {
-    fn loops(&self) -> MutexGuard<'_, Vec<Handle>> {
+impl<T: Listen> Default for StopSignal<T> {
+    fn default() -> Self {
+        Self { flag: AtomicBool::default(), loops: Mutex::default(), watcher: Mutex::default() }
+    }
+}
+
+impl<T: Listen> StopSignal<T> {
+    fn loops(&self) -> MutexGuard<'_, Vec<Handle<T>>> {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,16 +74,16 @@ impl StopSignal {
 }
 
 /// An event loop's thread.
-pub(super) struct LoopThread {
-    handle: Handle,
+pub(super) struct LoopThread<T: Listen> {
+    handle: Handle<T>,
     watch: LoopWatch,
     thread: JoinHandle<Result<(), ServeError>>,
 }
 
-impl LoopThread {
+impl<T: Listen> LoopThread<T> {
     /// Starts an event loop and waits until its endpoint is open.
     #[expect(clippy::disallowed_methods, reason = "a server consists of threads")]
-    pub(super) fn start(index: usize, setup: LoopSetup) -> Result<Self, ServeError> {
+    pub(super) fn start(index: usize, setup: LoopSetup<T>) -> Result<Self, ServeError> {
         let (ready, started) = sync_channel(1);
         let builder = Builder::new().name(format!("erpc-{index}"));
         let thread = builder.spawn(move || run(setup, &ready)).map_err(ServeError::Thread)?;
@@ -94,7 +99,7 @@ impl LoopThread {
     }
 
     /// The handle of the loop's endpoint.
-    pub(super) fn handle(&self) -> &Handle {
+    pub(super) fn handle(&self) -> &Handle<T> {
         &self.handle
     }
 
@@ -105,7 +110,7 @@ impl LoopThread {
 
     /// Looks whether the loop stands still, and reports that to the log. `server` is the address of
     /// its server.
-    pub(super) fn look(&mut self, server: SocketAddr) {
+    pub(super) fn look(&mut self, server: T::Route) {
         if let Some(time) = self.watch.look(&self.handle) {
             log::loop_stuck(clock::now(), &server, self.thread.thread().name(), time);
         }
@@ -122,7 +127,7 @@ impl LoopThread {
 }
 
 /// The main function of an event loop's thread.
-fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
+fn run<T: Listen>(setup: LoopSetup<T>, ready: &SyncSender<Handle<T>>) -> Result<(), ServeError> {
     if let Some(core) = setup.core {
         pin_thread(core).map_err(|error| ServeError::Pin { core, error })?;
     }
@@ -159,7 +164,7 @@ mod tests {
     use crate::client::Session;
     use crate::server::Nexus;
     use crate::service::Method;
-    use crate::transport::udp::{UdpConfig, UdpRoute};
+    use crate::transport::udp::UdpConfig;
 
     #[test]
     fn a_callback_that_panics_in_the_last_turn_does_not_fail_the_server() {
@@ -167,7 +172,7 @@ mod tests {
         let stop = Arc::new(StopSignal::default());
         let address = "127.0.0.1:0".parse().expect("an address");
         let nexus = Nexus::bind(address, 1, UdpConfig::new()).expect("a socket");
-        let own = UdpRoute::from(nexus.local_addr());
+        let own = nexus.local_route();
         let seat = nexus.into_seats().pop().expect("one seat");
         let setup = LoopSetup {
             seat,

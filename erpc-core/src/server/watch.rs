@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::endpoint::handle::Handle;
+use crate::transport::Transport;
 
 /// Time between two looks.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -27,7 +28,7 @@ pub(super) struct LoopWatch {
 
 impl LoopWatch {
     /// Looks at the loop. Returns how long it has stood still, once per standstill.
-    pub(super) fn look(&mut self, event_loop: &Handle) -> Option<Duration> {
+    pub(super) fn look<T: Transport>(&mut self, event_loop: &Handle<T>) -> Option<Duration> {
         if Arc::strong_count(&self.job) > 1 {
             self.looks += 1;
             return (self.looks == LOOKS).then_some(LOOKS * LOOK_EVERY);

@@ -84,6 +84,15 @@ impl DpdkConfig {
         self
     }
 
+    /// Checks that a server can listen on `address`.
+    pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), DpdkError> {
+        let own = self.network.address;
+        if address == own || address.is_unspecified() {
+            return Ok(());
+        }
+        Err(DpdkError::Address { address, device: self.device.clone(), own })
+    }
+
     /// Whether sent datagrams have a UDP checksum. Default yes. Without it, nothing detects damage
     /// in the network, unless sessions carry their own checksum
     /// ([`Integrity`](crate::protocol::Integrity)). Switch it off only on a link that cannot damage
@@ -119,6 +128,15 @@ pub enum DpdkError {
     InUse {
         /// Its name.
         device: String,
+    },
+    /// A server was given an address that the device does not have.
+    Address {
+        /// The server's address.
+        address: IpAddr,
+        /// The device.
+        device: String,
+        /// The device's address.
+        own: IpAddr,
     },
     /// There is no memory for packets.
     NoMemory {
@@ -161,6 +179,11 @@ impl fmt::Display for DpdkError {
             Self::InUse { device } => {
                 write!(f, "another endpoint of this process uses `{device}`; close it first")
             }
+            Self::Address { address, device, own } => write!(
+                f,
+                "cannot listen on {address}: `{device}` has the address {own}; listen on that one \
+                 or on an unspecified address"
+            ),
             Self::NoMemory { mbufs, bytes } => write!(
                 f,
                 "no memory for {mbufs} packet buffers of {bytes} bytes; give EAL more (`-m`), or \

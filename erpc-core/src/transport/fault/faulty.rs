@@ -50,6 +50,11 @@ impl<T: Transport> Faulty<T> {
     pub fn handle(&self) -> FaultHandle {
         FaultHandle(Arc::clone(&self.shared))
     }
+
+    /// Calls `look` with the wrapped transport.
+    pub(crate) fn with_inner<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&lock(&self.line).inner)
+    }
 }
 
 impl<T: Transport> Transport for Faulty<T> {

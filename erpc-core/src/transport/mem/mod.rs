@@ -223,6 +223,7 @@ pub struct MemTransport {
     tx: MemTx,
     port: Arc<Port>,
     ports: Arc<Ports>,
+    steer: u8,
 }
 
 impl MemTransport {
@@ -232,7 +233,14 @@ impl MemTransport {
             tx: MemTx::new(Arc::clone(&port), Arc::clone(ports)),
             port,
             ports: Arc::clone(ports),
+            steer: 0,
         }
+    }
+
+    /// As member `steer` of a listening group.
+    pub(crate) fn steered(mut self, steer: u8) -> Self {
+        self.steer = steer;
+        self
     }
 }
 
@@ -256,7 +264,7 @@ impl Transport for MemTransport {
             rx_capacity: config.ring_entries() * ChargeModel::RING_ENTRY,
             min_rto: MIN_RTO,
             rtt_noise: RTT_NOISE,
-            steer: 0,
+            steer: self.steer,
             // Packets stay in memory, so nothing damages them.
             integrity: true,
         }

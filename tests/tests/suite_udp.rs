@@ -1,0 +1,5 @@
+//! The end-to-end suite over kernel UDP.
+
+use erpc_tests::suite::Loopback;
+
+erpc_tests::suite!(Loopback);
