@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
+use crate::network::NetworkArgs;
 
 /// A key-value store over erpc, and a load that checks every answer.
 ///
@@ -40,6 +41,8 @@ pub(crate) struct ServerArgs {
     /// Event loops, each on a thread.
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) threads: NonZeroU16,
+    #[command(flatten)]
+    pub(crate) network: NetworkArgs,
 }
 
 #[derive(clap::Args)]
@@ -49,6 +52,8 @@ pub(crate) struct ClientArgs {
     pub(crate) connect: String,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) network: NetworkArgs,
 }
 
 #[derive(clap::Args)]
@@ -58,6 +63,8 @@ pub(crate) struct GetArgs {
     /// The server's address.
     #[arg(long, value_name = "ADDR")]
     pub(crate) connect: String,
+    #[command(flatten)]
+    pub(crate) network: NetworkArgs,
 }
 
 #[derive(clap::Args)]

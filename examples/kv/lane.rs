@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use erpc::{CallError, Code};
+use erpc::{CallError, Code, Transport};
 
 use crate::client::Shared;
 use crate::data::File;
@@ -20,8 +20,8 @@ const SCRATCH: &str = "~kv-load";
 /// A sequence of calls, one at a time. In the first phase, the lanes store the files. In the second
 /// phase, a lane reads and lists the files, which do not change any more, and writes only its own
 /// key. So it knows the right answer to each call.
-pub(crate) struct Lane {
-    kv: LocalKvClient,
+pub(crate) struct Lane<T: Transport> {
+    kv: LocalKvClient<T>,
     shared: Shared,
     random: Random,
     /// The lane's own key, and the value that the server has for it.
@@ -29,9 +29,9 @@ pub(crate) struct Lane {
     value: Option<Bytes>,
 }
 
-impl Lane {
+impl<T: Transport> Lane<T> {
     /// Lane `number` of client `client`. No other lane at the server has this pair of numbers.
-    pub(crate) fn new(kv: LocalKvClient, shared: Shared, client: u64, number: u64) -> Self {
+    pub(crate) fn new(kv: LocalKvClient<T>, shared: Shared, client: u64, number: u64) -> Self {
         let random = Random(client ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         Self { kv, shared, random, key: format!("{SCRATCH}/{client:016x}/{number}"), value: None }
     }
@@ -63,7 +63,7 @@ impl Lane {
 
     async fn get_file(&mut self) -> Result<(), Failure> {
         let shared = self.shared.clone();
-        let file = self.random.pick(shared.data.files());
+        let file = self.random.pick(shared.data().files());
         let begin = Instant::now();
         let got = self.kv.get(GetRequest { key: file.key.clone() }).await;
         let GetResponse { value } = got.map_err(|error| failed("get", &file.key, error))?;
@@ -74,7 +74,7 @@ impl Lane {
     }
 
     async fn put(&mut self) -> Result<(), Failure> {
-        let value = self.random.pick(self.shared.data.files()).value.clone();
+        let value = self.random.pick(self.shared.data().files()).value.clone();
         let begin = Instant::now();
         let put = PutRequest { key: self.key.clone(), value: value.clone() };
         let response = self.kv.put(put).await.map_err(|error| failed("put", &self.key, error))?;
@@ -111,7 +111,7 @@ impl Lane {
     /// name if it has no folder. The page begins at the first such key, or after that file.
     async fn scan(&mut self) -> Result<(), Failure> {
         let shared = self.shared.clone();
-        let from = &self.random.pick(shared.data.files()).key;
+        let from = &self.random.pick(shared.data().files()).key;
         let prefix = from.rsplit_once('/').map_or(from.as_str(), |(folder, _)| folder);
         let start_after = if self.random.below(2) == 0 { "" } else { from };
         let limit = 1 + self.random.below(100);
@@ -128,7 +128,7 @@ impl Lane {
             0,
             page.entries.iter().map(|entry| entry.key.len() + 8).sum(),
         );
-        let mut files = shared.data.range(prefix, start_after);
+        let mut files = shared.data().range(prefix, start_after);
         let expected = files.by_ref().take(limit);
         let as_expected = page
             .entries

@@ -15,6 +15,7 @@ mod client;
 mod data;
 mod failure;
 mod lane;
+mod network;
 mod report;
 mod store;
 
@@ -22,11 +23,15 @@ use std::io::Write;
 use std::num::NonZeroU16;
 use std::process::ExitCode;
 
-use erpc::{CallError, Code, Endpoint, Server, ServerBuilder};
+use erpc::transport::udp::UdpRoute;
+use erpc::{
+    CallError, Code, Endpoint, Listen, ServeError, Server, ServerBuilder, ServerHandle, Transport,
+};
 
-use args::{Args, Command, GetArgs, LoadArgs, ServerArgs};
+use args::{Args, ClientArgs, Command, GetArgs, LoadArgs, ServerArgs};
 use data::Data;
 use failure::Failure;
+use network::Network;
 use proto::{GetRequest, LocalKvClient};
 use store::Store;
 
@@ -48,9 +53,7 @@ fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         None => both(&args.load),
         Some(Command::Server(args)) => serve(&args),
-        Some(Command::Client(args)) => {
-            client::run(&args.connect, &args.load, Data::read(args.load.data.as_deref())?)
-        }
+        Some(Command::Client(args)) => load(&args),
         Some(Command::Get(args)) => get(&args),
     }
 }
@@ -63,19 +66,54 @@ fn server(threads: NonZeroU16) -> ServerBuilder {
 fn both(args: &LoadArgs) -> Result<(), Failure> {
     let data = Data::read(args.data.as_deref())?;
     let server = server(args.threads).spawn("127.0.0.1:0").map_err(Failure::Serve)?;
-    client::run(&server.local_addr().to_string(), args, data)
+    let sockets = network::udp(args.threads.get().into())?;
+    client::run(sockets, &server.local_addr().to_string(), args, data)
 }
 
 fn serve(args: &ServerArgs) -> Result<(), Failure> {
-    let server = server(args.threads).spawn(&args.listen).map_err(Failure::Serve)?;
-    let threads = report::counted(args.threads.get().into(), "thread");
-    eprintln!("kv: serving on {} with {threads}", server.local_addr());
+    let server = server(args.threads);
+    match args.network.network()? {
+        Network::Udp => wait(server.spawn(&args.listen), args.threads),
+        #[cfg(feature = "dpdk")]
+        Network::Dpdk(port) => wait(server.dpdk(port).spawn(&args.listen), args.threads),
+    }
+}
+
+fn wait<T: Listen>(
+    server: Result<ServerHandle<T>, ServeError>,
+    threads: NonZeroU16,
+) -> Result<(), Failure> {
+    let server = server.map_err(Failure::Serve)?;
+    let threads = report::counted(threads.get().into(), "thread");
+    eprintln!("kv: serving on {} with {threads}", server.local_route());
     server.wait().map_err(Failure::Serve)
 }
 
+fn load(args: &ClientArgs) -> Result<(), Failure> {
+    let data = Data::read(args.load.data.as_deref())?;
+    let threads = args.load.threads.get().into();
+    match args.network.network()? {
+        Network::Udp => client::run(network::udp(threads)?, &args.connect, &args.load, data),
+        #[cfg(feature = "dpdk")]
+        Network::Dpdk(port) => {
+            client::run(network::dpdk(&port, threads)?, &args.connect, &args.load, data)
+        }
+    }
+}
+
 fn get(args: &GetArgs) -> Result<(), Failure> {
-    let endpoint = Endpoint::udp().map_err(Failure::Open)?;
-    let kv = LocalKvClient::connect(&endpoint, args.connect.as_str()).map_err(Failure::Connect)?;
+    match args.network.network()? {
+        Network::Udp => get_over(&Endpoint::udp().map_err(Failure::Open)?, args),
+        #[cfg(feature = "dpdk")]
+        Network::Dpdk(port) => get_over(&Endpoint::dpdk(&port).map_err(Failure::Open)?, args),
+    }
+}
+
+fn get_over<T: Transport<Route = UdpRoute>>(
+    endpoint: &Endpoint<T>,
+    args: &GetArgs,
+) -> Result<(), Failure> {
+    let kv = LocalKvClient::connect(endpoint, args.connect.as_str()).map_err(Failure::Connect)?;
     let found = endpoint.block_on(kv.get(GetRequest { key: args.key.clone() }));
     let value = found.map_err(|error| match &error {
         CallError::Status(status) if status.code() == Code::NotFound => {

@@ -61,6 +61,13 @@ impl Reachable for MemTransport {
     }
 }
 
+#[cfg(feature = "dpdk")]
+impl Reachable for erpc::transport::dpdk::DpdkTransport {
+    fn parse(text: &str) -> Option<UdpRoute> {
+        Udp::parse(text)
+    }
+}
+
 impl<T: Reachable> Reachable for Faulty<T> {
     fn parse(text: &str) -> Option<T::Route> {
         T::parse(text)

@@ -250,7 +250,7 @@ fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
     }
     let idle = args.idle.unwrap_or(Idle::Spin);
     if args.network.network() == Network::Dpdk {
-        let port = args.network.open_dpdk(0)?;
+        let port = args.network.open_dpdk(0, 1)?.remove(0);
         let (rpc, load) = open(port, config, args, args.sessions())?;
         let outstanding = args.outstanding();
         return Ok(Box::new(RawLoop { rpc, load, outstanding, pauses: Pauses::new(idle) }));

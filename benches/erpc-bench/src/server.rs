@@ -55,7 +55,8 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
     let transports = match args.network.network() {
         Network::Udp => bind(args)?,
         Network::Dpdk => {
-            return serve_all(vec![args.network.open_dpdk(args.addr.port())?], args);
+            let transports = args.network.open_dpdk(args.addr.port(), args.threads.into())?;
+            return serve_all(transports, args);
         }
     };
     serve_all(transports, args)

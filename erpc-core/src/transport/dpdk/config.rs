@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use crate::debug_text::debug_is_display;
 use crate::transport::frame::{Mac, Network};
@@ -84,6 +85,27 @@ impl DpdkConfig {
         self
     }
 
+    /// Applies a setting that is written as `name=value`.
+    fn set(self, setting: &str) -> Option<Self> {
+        let (name, value) = setting.split_once('=')?;
+        Some(match name {
+            "mtu" => self.mtu(value.parse().ok()?),
+            "gateway" => self.gateway(value.parse().ok()?),
+            "vlan" => self.vlan(value.parse().ok().filter(|tag| (1..4_095).contains(tag))?),
+            "descriptors" => self.descriptors(value.parse().ok()?),
+            "checksums" => self.checksums(match value {
+                "yes" => true,
+                "no" => false,
+                _ => return None,
+            }),
+            "neighbour" => {
+                let (ip, mac) = value.split_once('/')?;
+                self.neighbour(ip.parse().ok()?, mac.parse().ok()?)
+            }
+            _ => return None,
+        })
+    }
+
     /// Checks that a server can listen on `address`.
     pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), DpdkError> {
         let own = self.network.address;
@@ -103,6 +125,51 @@ impl DpdkConfig {
         self
     }
 }
+
+/// Reads the settings of a port, for command lines: `DEVICE ADDRESS/PREFIX`, then settings, separated
+/// by spaces: `mtu=BYTES`, `gateway=ADDRESS`, `vlan=TAG`, `descriptors=COUNT`, `checksums=no`,
+/// `neighbour=ADDRESS/MAC`. For example `net_memif0 10.9.0.1/24 mtu=9000`.
+impl FromStr for DpdkConfig {
+    type Err = NotAPort;
+
+    fn from_str(text: &str) -> Result<Self, NotAPort> {
+        let mut words = text.split_whitespace();
+        let (Some(device), Some(address)) = (words.next(), words.next()) else {
+            return Err(NotAPort { word: text.to_owned() });
+        };
+        let network = |word: &str| {
+            let (address, prefix) = word.split_once('/')?;
+            let (address, prefix): (IpAddr, u8) = (address.parse().ok()?, prefix.parse().ok()?);
+            let longest = if address.is_ipv4() { 32 } else { 128 };
+            (prefix <= longest).then_some((address, prefix))
+        };
+        let refused = |word: &str| NotAPort { word: word.to_owned() };
+        let (address, prefix) = network(address).ok_or_else(|| refused(address))?;
+        words.try_fold(Self::new(device, address, prefix), |config, word| {
+            config.set(word).ok_or_else(|| refused(word))
+        })
+    }
+}
+
+/// A text that does not describe a port; see [`DpdkConfig::from_str`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotAPort {
+    /// The part that is wrong.
+    word: String,
+}
+
+impl fmt::Display for NotAPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` describes no port; write a device, an address with its prefix, and settings, as \
+             `net_memif0 10.9.0.1/24 mtu=9000`",
+            self.word
+        )
+    }
+}
+
+impl std::error::Error for NotAPort {}
 
 /// Why a port could not be opened.
 #[derive(Clone, PartialEq, Eq)]
@@ -199,3 +266,45 @@ impl fmt::Display for DpdkError {
 debug_is_display!(DpdkError);
 
 impl std::error::Error for DpdkError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_read_from_a_text() {
+        let read = |text: &str| text.parse::<DpdkConfig>().map(|config| format!("{config:?}"));
+        let mac = "02:00:00:00:00:07".parse().expect("a MAC address");
+        let config = DpdkConfig::new("net_memif0", [10, 9, 0, 1].into(), 24)
+            .mtu(9_000)
+            .gateway([10, 9, 0, 254].into())
+            .vlan(7)
+            .descriptors(512)
+            .checksums(false)
+            .neighbour([10, 9, 0, 2].into(), mac);
+        let text = "net_memif0 10.9.0.1/24 mtu=9000 gateway=10.9.0.254 vlan=7 descriptors=512 \
+                    checksums=no neighbour=10.9.0.2/02:00:00:00:00:07";
+        assert_eq!(read(text), Ok(format!("{config:?}")));
+        let config = DpdkConfig::new("0000:03:00.0", "fd00::1".parse().expect("an address"), 64);
+        assert_eq!(read("0000:03:00.0 fd00::1/64"), Ok(format!("{config:?}")));
+    }
+
+    #[test]
+    fn a_wrong_text_names_its_wrong_part() {
+        for (text, word) in [
+            ("", ""),
+            ("net_memif0", "net_memif0"),
+            ("net_memif0 10.9.0.1", "10.9.0.1"),
+            ("net_memif0 10.9.0.1/33", "10.9.0.1/33"),
+            ("net_memif0 10.9.0.1/24 mtu", "mtu"),
+            ("net_memif0 10.9.0.1/24 mtu=x", "mtu=x"),
+            ("net_memif0 10.9.0.1/24 vlan=4095", "vlan=4095"),
+            ("net_memif0 10.9.0.1/24 checksums=maybe", "checksums=maybe"),
+            ("net_memif0 10.9.0.1/24 neighbour=10.9.0.2", "neighbour=10.9.0.2"),
+            ("net_memif0 10.9.0.1/24 speed=1", "speed=1"),
+        ] {
+            let error = text.parse::<DpdkConfig>().err();
+            assert_eq!(error, Some(NotAPort { word: word.to_owned() }), "{text}");
+        }
+    }
+}

@@ -21,7 +21,7 @@ mod rx;
 mod transport;
 mod tx;
 
-pub use config::{DpdkConfig, DpdkError};
+pub use config::{DpdkConfig, DpdkError, NotAPort};
 pub use eal::init;
 pub use rx::DpdkRx;
 pub use transport::DpdkTransport;
