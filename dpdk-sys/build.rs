@@ -7,7 +7,8 @@ use std::path::PathBuf;
 fn main() {
     println!("cargo:rerun-if-changed=src/shim.c");
     println!("cargo:rerun-if-changed=src/shim.h");
-    // The names of drivers are loaded by EAL from its plug-in folder, so no driver is linked.
+    // EAL loads drivers from its plug-in folder, so none is linked but net_ring, whose function
+    // makes ports of rings.
     let dpdk = pkg_config::Config::new().atleast_version("22.11").probe("libdpdk");
     let dpdk = dpdk.unwrap_or_else(|error| {
         panic!("DPDK 22.11 or later is needed; on Debian, run dpdk-sys/install. {error}")
@@ -25,6 +26,7 @@ fn main() {
         shim.flag(flag);
     }
     shim.compile("erpc_dpdk_shim");
+    println!("cargo:rustc-link-lib=rte_net_ring");
 
     let bindings = bindgen::Builder::default()
         .header("src/shim.h")

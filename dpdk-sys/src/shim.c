@@ -1,12 +1,15 @@
 /* Wraps DPDK's inline functions and structs; see lib.rs. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <rte_errno.h>
+#include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_prefetch.h>
+#include <rte_ring.h>
 
 #include "shim.h"
 
@@ -159,4 +162,37 @@ uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, c
 uint16_t erpc_room(const struct rte_mempool *pool)
 {
     return rte_pktmbuf_data_room_size((struct rte_mempool *)pool) - RTE_PKTMBUF_HEADROOM;
+}
+
+int erpc_ring_pair(const char *a, const char *b, uint16_t queues, uint32_t size, uint32_t number)
+{
+    struct rte_ring *rings[2][RTE_MAX_QUEUES_PER_PORT];
+    char name[RTE_RING_NAMESIZE];
+    int count = 0, error = 0;
+
+    if (queues == 0 || queues > RTE_MAX_QUEUES_PER_PORT)
+        return -EINVAL;
+    for (; count < 2 * queues; count++) {
+        struct rte_ring **ring = &rings[count % 2][count / 2];
+
+        snprintf(name, sizeof name, "erpc_%u_%d", number, count);
+        *ring = rte_ring_create(name, size, rte_socket_id_by_idx(0), RING_F_SP_ENQ | RING_F_SC_DEQ);
+        if (*ring == NULL) {
+            error = -rte_errno;
+            goto free_rings;
+        }
+    }
+    if (rte_eth_from_rings(a, rings[0], queues, rings[1], queues, rte_socket_id_by_idx(0)) < 0) {
+        error = rte_errno != 0 ? -rte_errno : -EINVAL;
+        goto free_rings;
+    }
+    /* If the second port fails, the first one keeps its rings. */
+    if (rte_eth_from_rings(b, rings[1], queues, rings[0], queues, rte_socket_id_by_idx(0)) < 0)
+        return rte_errno != 0 ? -rte_errno : -EINVAL;
+    return 0;
+
+free_rings:
+    while (count-- > 0)
+        rte_ring_free(rings[count % 2][count / 2]);
+    return error;
 }

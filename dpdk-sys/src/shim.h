@@ -74,6 +74,11 @@ void erpc_give_back(struct rte_mbuf **mbufs, uint16_t n);
 /* Sets the mbufs' lengths, then sends them with one doorbell. Returns how many the device took. */
 uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint16_t *lengths, uint16_t n);
 
+/* Makes the ports net_ring_<a> and net_ring_<b>. What one sends, the other receives, over `queues`
+ * rings of `size` entries (a power of two) in each direction; `number` distinguishes their names.
+ * A negative error otherwise. */
+int erpc_ring_pair(const char *a, const char *b, uint16_t queues, uint32_t size, uint32_t number);
+
 /* The bytes of a mbuf that data may fill. */
 uint16_t erpc_room(const struct rte_mempool *pool);
 

@@ -11,6 +11,7 @@ use dpdk_sys::{erpc_device, erpc_losses, erpc_setup, rte_mempool};
 use super::config::{DpdkConfig, DpdkError};
 use super::eal;
 use crate::clock;
+use crate::random::random_key;
 use crate::transport::frame::{Interface, Mac, Neighbours};
 
 /// Names of the devices in use.
@@ -23,7 +24,7 @@ static POOLS: AtomicU32 = AtomicU32::new(0);
 /// and its checksum, rounded up.
 const BESIDE_IP: u32 = 192;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -133,7 +134,7 @@ impl Device {
             });
         }
         let interface = Interface {
-            mac: Mac(found.mac),
+            mac: station(found.mac),
             vlan: config.vlan,
             networks: vec![config.network],
             gateways: config.gateway.into_iter().collect(),
@@ -224,6 +225,15 @@ impl Drop for Device {
         unsafe { dpdk_sys::erpc_device_stop(self.port) };
         release(&self.name);
     }
+}
+
+/// The device's address, or a random one, locally administered, for a device that has none.
+fn station(mac: [u8; 6]) -> Mac {
+    if mac != [0; 6] {
+        return Mac(mac);
+    }
+    let [a, b, c, d, e, ..] = random_key().0.to_ne_bytes();
+    Mac([0x02, a, b, c, d, e])
 }
 
 fn release(name: &str) {

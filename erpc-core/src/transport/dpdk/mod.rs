@@ -9,6 +9,8 @@
 //!   +-- eal      DPDK itself, once per process                     eal.rs
 //! ```
 //!
+//! [`ring_pair`] connects two ports within a process, for tests.
+//!
 //! The frames are real: Ethernet, IPv4 or IPv6, UDP ([`frame`](super::frame)), so switches, RSS and
 //! tcpdump understand them. An endpoint has a port of its own, and the port's address belongs to
 //! the endpoint.
@@ -17,12 +19,15 @@ mod bell;
 mod config;
 mod device;
 mod eal;
+
+mod rings;
 mod rx;
 mod transport;
 mod tx;
 
 pub use config::{DpdkConfig, DpdkError, NotAPort};
 pub use eal::init;
+pub use rings::ring_pair;
 pub use rx::DpdkRx;
 pub use transport::DpdkTransport;
 pub use tx::DpdkTx;
