@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use erpc::transport::fault::{FaultHandle, FaultPlan, Faults, Faulty};
-use erpc::{Endpoint, EndpointConfig};
+use erpc::{CongestionControl, Endpoint, EndpointConfig};
 use erpc_test_tools::limit::{millis, secs, within};
 
 use super::{Network, Side};
@@ -43,8 +43,9 @@ pub fn calls_survive_a_tenth_lost<N: Network>(network: &N, calls: usize, seed: u
     let plan = FaultPlan::new(seed).both(Faults::none().drop(0.1));
     let transport = Faulty::new(network.client(), plan);
     let faults = transport.handle();
-    let endpoint =
-        Endpoint::new(transport, EndpointConfig::new()).expect("the configuration is valid");
+    // Congestion control would take a tenth lost for a full queue, and slow down to a crawl.
+    let config = EndpointConfig::new().congestion(CongestionControl::None);
+    let endpoint = Endpoint::new(transport, config).expect("the configuration is valid");
     let load = Load::new(LENGTHS);
     let began = Instant::now();
     Load::start(&load, || LocalLabClient::new(endpoint.open(server.route())));

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dpdk_sys::{erpc_device, erpc_losses, erpc_setup, rte_mempool};
@@ -12,7 +12,7 @@ use super::config::{DpdkConfig, DpdkError};
 use super::eal;
 use crate::clock;
 use crate::random::random_key;
-use crate::transport::frame::{Interface, Mac, Neighbours};
+use crate::transport::frame::{Interface, Mac, Neighbours, control};
 
 /// Names of the devices in use.
 static IN_USE: Mutex<Option<HashSet<String>>> = Mutex::new(None);
@@ -76,6 +76,8 @@ pub(super) struct Device {
     pub(super) udp_port: u16,
     pub(super) descriptors: u16,
     pub(super) verifies: bool,
+    /// Whether the link was up at the last housekeeping.
+    was_up: AtomicBool,
 }
 
 impl Device {
@@ -151,6 +153,7 @@ impl Device {
             udp_port,
             descriptors: setup.rx_descriptors,
             verifies: found.rx_checksums != 0,
+            was_up: AtomicBool::new(false),
         })
     }
 
@@ -161,10 +164,15 @@ impl Device {
     /// The link's rate in bytes per second, `None` if it is unknown or the link is down. Drivers
     /// that connect to a peer (memif) try again in this call.
     pub(super) fn link(&self) -> Option<u64> {
+        self.link_state().filter(|rate| *rate != 0)
+    }
+
+    /// As [`Device::link`], but 0 for an unknown rate, and `None` only if the link is down.
+    fn link_state(&self) -> Option<u64> {
         let mut mbps = 0;
         // SAFETY: the port is started.
         let up = unsafe { dpdk_sys::erpc_link(self.port, &raw mut mbps) };
-        (up == 1 && mbps != 0).then(|| u64::from(mbps) * 125_000)
+        (up == 1).then(|| u64::from(mbps) * 125_000)
     }
 
     /// Packets that the device dropped for want of descriptors or mbufs.
@@ -200,11 +208,15 @@ impl Device {
         }
     }
 
-    /// Asks neighbours again, and drives the link's connection. Called a few times per second, and
+    /// Announces this host when the link comes up, asks neighbours again, and drives the link's
+    /// connection. Called a few times per second, and
     /// bounded by the table of neighbours.
     #[cold]
     pub(super) fn housekeeping(&self) {
-        let _rate = self.link();
+        let is_up = self.link_state().is_some();
+        if !self.was_up.swap(is_up, Ordering::Relaxed) && is_up {
+            self.send_control(control::announce(&self.interface));
+        }
         let (ask, dropped) = {
             let mut table = self.neighbours();
             let due = table.tick(clock::now());
@@ -213,9 +225,7 @@ impl Device {
         };
         self.unresolved.fetch_add(dropped, Ordering::Relaxed);
         let ask = ask.into_iter();
-        self.send_control(
-            ask.filter_map(|ip| crate::transport::frame::control::ask(&self.interface, ip)),
-        );
+        self.send_control(ask.filter_map(|ip| control::ask(&self.interface, ip)));
     }
 }
 

@@ -11,7 +11,9 @@ use super::config::{DpdkConfig, DpdkError};
 use super::device::Device;
 use super::rx::DpdkRx;
 use super::tx::DpdkTx;
+use crate::clock;
 use crate::random::random_key;
+use crate::time::Instant;
 use crate::transport::frame::{FrameDrop, FrameDrops};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{
@@ -22,8 +24,11 @@ use crate::transport::{
 const MIN_RTO: Duration = Duration::from_micros(500);
 /// As for the memory transport: two loops that poll in turn.
 const RTT_NOISE: Duration = Duration::from_micros(50);
-/// Bounds of a pause. Pauses double while no packet arrives.
+/// Bounds of a pause.
 const PAUSE: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
+/// The part of the time since the last packet that a pause lasts. So pauses lengthen round trips by
+/// a small part only, and congestion control does not take them for queues in the network.
+const PAUSE_PART: u32 = 8;
 
 /// An endpoint on a port of its own. It may move to another thread before it is used.
 ///
@@ -33,9 +38,10 @@ pub struct DpdkTransport {
     tx: DpdkTx,
     device: Arc<Device>,
     bell: Arc<Bell>,
-    pause: Duration,
-    /// Packets that had arrived at the last pause.
+    /// Packets that had arrived when the endpoint last paused, and when the first pause after the
+    /// last packet began.
     received: u64,
+    idle_since: Instant,
     max_datagram: usize,
 }
 
@@ -56,8 +62,8 @@ impl DpdkTransport {
             tx: DpdkTx::new(Arc::clone(&device)),
             device,
             bell: Arc::default(),
-            pause: PAUSE[0],
             received: 0,
+            idle_since: Instant::ZERO,
             max_datagram: usize::from(config.mtu) - ip - 8,
         })
     }
@@ -114,9 +120,12 @@ impl Transport for DpdkTransport {
     fn wait(&mut self, timeout: Option<Duration>) {
         self.rx.housekeeping();
         let (packets, _) = self.rx.received();
-        let has_received = std::mem::replace(&mut self.received, packets) != packets;
-        self.pause = if has_received { PAUSE[0] } else { (self.pause * 2).min(PAUSE[1]) };
-        self.bell.pause(timeout.map_or(self.pause, |timeout| timeout.min(self.pause)));
+        let now = clock::now();
+        if std::mem::replace(&mut self.received, packets) != packets {
+            self.idle_since = now;
+        }
+        let pause = ((now - self.idle_since) / PAUSE_PART).clamp(PAUSE[0], PAUSE[1]);
+        self.bell.pause(timeout.map_or(pause, |timeout| timeout.min(pause)));
     }
 
     fn waker(&self) -> Waker {

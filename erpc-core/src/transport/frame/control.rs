@@ -20,7 +20,7 @@ pub fn ask(interface: &Interface, target: IpAddr) -> Option<Vec<u8>> {
             let [.., a, b, c] = target.octets();
             let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);
             let mac = Mac([0x33, 0x33, 0xff, a, b, c]);
-            Some(neighbour(interface, mac, [own, group], target, true))
+            Some(solicitation(interface, mac, [own, group], target))
         }
     }
 }
@@ -32,9 +32,24 @@ pub fn tell(interface: &Interface, ip: IpAddr, mac: Mac) -> Option<Vec<u8>> {
         IpAddr::V4(ip) => Some(arp(interface, interface.v4()?, 2, mac, mac, ip)),
         IpAddr::V6(ip) => {
             let own = interface.v6()?;
-            Some(neighbour(interface, mac, [own, ip], own, false))
+            // An answer that overrides.
+            Some(advertisement(interface, mac, [own, ip], own, 0x60))
         }
     }
+}
+
+/// Tells all hosts of the link the MAC address of this host's addresses, because it may have
+/// changed (RFC 5227 section 2.3, RFC 4861 section 7.2.6). Neighbours update their entries; without
+/// this they would send to the old address until they ask again.
+pub fn announce(interface: &Interface) -> impl Iterator<Item = Vec<u8>> {
+    let v4 = interface.v4().map(|own| arp(interface, own, 1, Mac::BROADCAST, Mac([0; 6]), own));
+    let v6 = interface.v6().map(|own| {
+        let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        let mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
+        // Overrides, and answers no question.
+        advertisement(interface, mac, [own, all_nodes], own, 0x20)
+    });
+    v4.into_iter().chain(v6)
 }
 
 /// Answers an echo request.
@@ -87,15 +102,33 @@ fn arp(
     frame
 }
 
-/// A solicitation or an advertisement of NDP.
+fn solicitation(
+    interface: &Interface,
+    mac: Mac,
+    addresses: [Ipv6Addr; 2],
+    target: Ipv6Addr,
+) -> Vec<u8> {
+    neighbour(interface, mac, addresses, target, [135, 0, 1])
+}
+
+fn advertisement(
+    interface: &Interface,
+    mac: Mac,
+    addresses: [Ipv6Addr; 2],
+    target: Ipv6Addr,
+    flags: u8,
+) -> Vec<u8> {
+    neighbour(interface, mac, addresses, target, [136, flags, 2])
+}
+
+/// A message of NDP with this type, these flags, and this host's MAC address in an option.
 fn neighbour(
     interface: &Interface,
     mac: Mac,
     addresses: [Ipv6Addr; 2],
     target: Ipv6Addr,
-    asks: bool,
+    [kind, flags, option]: [u8; 3],
 ) -> Vec<u8> {
-    let (kind, flags, option) = if asks { (135, 0, 1) } else { (136, 0x60, 2) };
     let mut message = vec![kind, 0, 0, 0, flags, 0, 0, 0];
     message.extend_from_slice(&target.octets());
     message.extend_from_slice(&[option, 1]);

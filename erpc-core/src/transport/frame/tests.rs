@@ -158,6 +158,27 @@ fn neighbours_ask_and_answer_each_other() {
 }
 
 #[test]
+fn an_announced_address_replaces_a_known_one_and_makes_no_entry() {
+    let (a, moved) = (host(1, Some(7)), host(3, Some(7)));
+    let moved = Interface { mac: moved.mac, ..host(2, Some(7)) };
+    let frames: Vec<_> = control::announce(&moved).collect();
+    assert_eq!(frames.len(), 2, "one frame for each family");
+    for (frame, network) in frames.iter().zip(&moved.networks) {
+        let tells = Resolve::Tells { ip: network.address, mac: moved.mac };
+        assert_eq!(parse(frame, &a, false), Ok(Packet::Resolve(tells)));
+    }
+    let (ip, now) = (moved.networks[0].address, Instant::from_nanos(1));
+    let mut table = Neighbours::new([]);
+    table.learn(ip, moved.mac, false, now);
+    assert_eq!(table.resolve(ip, now, Vec::new), Resolution::Ask, "no entry");
+    table.learn(ip, Mac([2; 6]), false, now);
+    let version = table.version();
+    table.learn(ip, moved.mac, false, now);
+    assert_eq!(table.resolve(ip, now, Vec::new), Resolution::Known(moved.mac));
+    assert_ne!(table.version(), version, "a sender must look the address up again");
+}
+
+#[test]
 fn frames_wait_for_an_answer_and_a_silent_neighbour_is_forgotten() {
     let (ip, mac) = (IpAddr::from([10, 0, 0, 9]), Mac([2, 0, 0, 0, 0, 9]));
     let mut table = Neighbours::new([]);
