@@ -22,7 +22,7 @@ use crate::report::Line;
 #[derive(Args)]
 pub(crate) struct BarsArgs {
     /// Groups of comparisons [default: all]
-    #[arg(value_name = "GROUP", value_parser = PossibleValuesParser::new(GROUPS))]
+    #[arg(value_name = "GROUP", value_parser = PossibleValuesParser::new(GROUPS.iter().copied()))]
     groups: Vec<String>,
     /// Rounds of each comparison
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -45,6 +45,12 @@ enum Run {
     Erpc(&'static str, &'static str),
     /// The arguments of `raw`.
     Raw(&'static str),
+    /// As `Erpc`, over memif.
+    #[cfg(feature = "dpdk")]
+    Dpdk(&'static str, &'static str),
+    /// The arguments of the client of `memif`.
+    #[cfg(feature = "dpdk")]
+    Memif(&'static str),
 }
 
 /// A quantity of a result.
@@ -86,10 +92,22 @@ struct Comparison {
     metrics: &'static [(Metric, Option<f64>)],
 }
 
-const GROUPS: [&str; 8] =
-    ["w1", "w2", "no-offload", "large", "responses", "peers", "mixed", "ethernet"];
+const GROUPS: &[&str] = &[
+    "w1",
+    "w2",
+    "no-offload",
+    "large",
+    "responses",
+    "peers",
+    "mixed",
+    "ethernet",
+    #[cfg(feature = "dpdk")]
+    "memif",
+];
 
 use Metric::{Bandwidth, Cpu, Latency, Rate, ServerCpu};
+#[cfg(feature = "dpdk")]
+use Run::{Dpdk, Memif};
 use Run::{Erpc, Raw};
 
 /// A row of one contestant against others.
@@ -216,7 +234,87 @@ const ROWS: &[Comparison] = &[
         &[],
         &[(Rate, None)],
     ),
+    #[cfg(feature = "dpdk")]
+    row("memif", "memif-w1", Dpdk("", "w1"), &[Memif("")], &[(Latency, Some(2.5))]),
+    #[cfg(feature = "dpdk")]
+    row("memif", "memif-w2", Dpdk("", "w2"), &[], &[(Rate, Some(6e6))]),
+    #[cfg(feature = "dpdk")]
+    row("memif", "memif-w2-to-bare", Dpdk("", "w2"), &[Memif("--outstanding 64")], &[(Rate, None)]),
+    #[cfg(feature = "dpdk")]
+    row(
+        "memif",
+        "memif-symmetric",
+        Dpdk("--call 10.9.0.2:31851", "w2 --serve-at 31851"),
+        &[],
+        &[(Rate, Some(5.5e6))],
+    ),
+    #[cfg(feature = "dpdk")]
+    row("memif", "memif-1-MB", Dpdk("", "w3 --req 1000000"), &[], &[(Bandwidth, Some(30.0))]),
 ];
+
+/// How the two sides of a comparison over memif start.
+#[cfg(feature = "dpdk")]
+mod over_memif {
+    use std::path::PathBuf;
+    use std::process::{self, Command};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::{Row, Runner, Server, started, words};
+    use crate::failure::Failure;
+
+    /// The socket at which both sides meet. It is removed when this value is dropped.
+    struct Socket(PathBuf);
+
+    impl Drop for Socket {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    impl Socket {
+        fn new() -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            Self(std::env::temp_dir().join(format!("erpc-bars-{}-{number}", process::id())))
+        }
+
+        /// Arguments of EAL for this role. No hugepages are needed.
+        fn eal(&self, role: &str, core: u8) -> String {
+            let socket = self.0.display();
+            let prefix = format!("erpc-{role}-{}", process::id());
+            format!(
+                "--no-huge -m 512 --no-pci --no-telemetry -l {core} --file-prefix={prefix} \
+                 --vdev=net_memif0,role={role},id=0,bsize=9100,socket={socket},socket-abstract=no"
+            )
+        }
+    }
+
+    impl Runner<'_> {
+        pub(super) fn dpdk(&self, server: &str, client: &str) -> Result<Row, Failure> {
+            let socket = Socket::new();
+            let mut command = Command::new(&self.erpc);
+            command.args(["server", "--addr", "10.9.0.1:31850", "--core", "1"]);
+            command.args(["--transport", "dpdk", "--port", "net_memif0 10.9.0.1/24 mtu=9000"]);
+            command.args(["--eal", &socket.eal("server", 1)]).args(words(server));
+            let _server = Server(started(&mut command)?);
+            let mut command = Command::new(&self.erpc);
+            command.args(["client", "--addr", "10.9.0.1:31850", "--core", "0"]);
+            command.args(["--transport", "dpdk", "--port", "net_memif0 10.9.0.2/24 mtu=9000"]);
+            command.args(["--eal", &socket.eal("client", 0), "--workload"]);
+            self.result(command.args(words(client)))
+        }
+
+        pub(super) fn memif(&self, client: &str) -> Result<Row, Failure> {
+            let socket = Socket::new();
+            let mut command = Command::new(&self.raw);
+            command.args(["memif", "--role", "server", "--core", "1", "--eal"]);
+            let _server = Server(started(command.arg(socket.eal("server", 1)))?);
+            let mut command = Command::new(&self.raw);
+            command.args(["memif", "--role", "client", "--core", "0", "--eal"]);
+            self.result(command.arg(socket.eal("client", 0)).args(words(client)))
+        }
+    }
+}
 
 /// A server process. It is killed when this value is dropped.
 struct Server(Child);
@@ -254,6 +352,10 @@ impl Runner<'_> {
                 let mut command = Command::new(&self.raw);
                 self.result(command.args(["raw", "--workload"]).args(words(args)))
             }
+            #[cfg(feature = "dpdk")]
+            Run::Dpdk(server, client) => self.dpdk(server, client),
+            #[cfg(feature = "dpdk")]
+            Run::Memif(client) => self.memif(client),
         }
     }
 
@@ -262,7 +364,8 @@ impl Runner<'_> {
         command.args(["--warmup", "0.3", "--secs", &self.args.secs.to_string()]);
         let output = command.output().map_err(Failure::of("a run does not start"))?;
         let printed = String::from_utf8_lossy(&output.stdout);
-        match rows(&printed).ok().and_then(|rows| rows.into_iter().next()) {
+        let printed = printed.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+        match rows(printed).ok().and_then(|rows| rows.into_iter().next()) {
             Some(row) if output.status.success() => Ok(row),
             _ => Err(Failure::new(format!(
                 "{command:?} failed: {}",
@@ -280,11 +383,9 @@ fn words(arguments: &str) -> impl Iterator<Item = &str> {
 fn started(command: &mut Command) -> Result<Child, Failure> {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(Failure::of("the server does not start"))?;
-    let mut line = String::new();
-    if let Some(out) = child.stdout.take() {
-        let _ = BufReader::new(out).read_line(&mut line);
-    }
-    match line.starts_with("READY") {
+    let lines = child.stdout.take().map(|out| BufReader::new(out).lines());
+    // DPDK prints its own lines before.
+    match lines.into_iter().flatten().any(|line| line.is_ok_and(|line| line == "READY")) {
         true => Ok(child),
         false => Err(Failure::new("the server is not ready")),
     }

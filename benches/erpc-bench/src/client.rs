@@ -19,7 +19,7 @@ use crate::peers::PeersLoop;
 use crate::report::{Latencies, LoopOutcome};
 use crate::shared::{SharedLoad, SharedSetup};
 use crate::typed::GetLoad;
-use crate::{control, machine};
+use crate::{control, machine, server};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Workload {
@@ -89,6 +89,10 @@ pub(crate) struct ClientArgs {
     /// Put a checksum on every packet
     #[arg(long)]
     integrity: bool,
+    /// Serve at this UDP port, too, for a server that calls (`server --call`). Needs `--transport
+    /// dpdk`
+    #[arg(long)]
+    serve_at: Option<u16>,
     #[command(flatten)]
     network: NetworkArgs,
 }
@@ -250,7 +254,7 @@ fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
     }
     let idle = args.idle.unwrap_or(Idle::Spin);
     if args.network.network() == Network::Dpdk {
-        let port = args.network.open_dpdk(0, 1)?.remove(0);
+        let port = args.network.open_dpdk(args.serve_at.unwrap_or(0), 1)?.remove(0);
         let (rpc, load) = open(port, config, args, args.sessions())?;
         let outstanding = args.outstanding();
         return Ok(Box::new(RawLoop { rpc, load, outstanding, pauses: Pauses::new(idle) }));
@@ -281,6 +285,10 @@ where
     let (request, answer) = args.sizes();
     let mut rpc = Rpc::new(transport, config).map_err(Failure::of("no endpoint"))?;
     let mut load = if args.mixed { Load::mixed() } else { Load::new(request, answer)? };
+    if args.serve_at.is_some() {
+        load.answer()?;
+        rpc.listen(server::alone(&rpc));
+    }
     load.connect(&mut rpc, args.addr.into(), sessions, || {})?;
     Ok((rpc, load))
 }

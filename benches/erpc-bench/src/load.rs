@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::methods;
 use crate::payload::{self, SINK_ANSWER, SinkAnswers};
 use crate::report::Latencies;
+use crate::service::Answerer;
 
 /// A loop without an answer for this time has lost a call.
 const STALL_LIMIT: Duration = Duration::from_secs(15);
@@ -70,6 +71,8 @@ pub(crate) struct Load {
     failure: Option<Failure>,
     /// The peer of the sessions, for error messages.
     peer: String,
+    /// Answers the peer's own calls.
+    answerer: Option<Answerer>,
 }
 
 impl Load {
@@ -126,6 +129,7 @@ impl Load {
             control: None,
             failure: None,
             peer: String::new(),
+            answerer: None,
         }
     }
 
@@ -143,6 +147,13 @@ impl Load {
     /// Makes each call on a session chosen at random, equally in every run.
     pub(crate) fn choose_sessions(&mut self) {
         self.choice = Some(Choice(0x9e37_79b9_7f4a_7c15));
+    }
+
+    /// Answers calls of the peer, too.
+    pub(crate) fn answer(&mut self) -> Result<(), Failure> {
+        let answerer = Answerer::new(false);
+        self.answerer = Some(answerer.map_err(Failure::of("the service does not register"))?);
+        Ok(())
     }
 
     /// Starts to measure latencies.
@@ -374,6 +385,13 @@ impl Load {
 }
 
 impl<T: Transport> App<T> for Load {
+    #[inline(always)]
+    fn on_request(&mut self, cx: &mut Context<'_, T>, request: raw::Request<'_, T::Route>) {
+        if let Some(answerer) = &mut self.answerer {
+            answerer.on_request(cx, request);
+        }
+    }
+
     #[inline(always)]
     fn on_reply(
         &mut self,

@@ -13,6 +13,8 @@ mod inprocess;
 mod instructions;
 mod load;
 mod machine;
+#[cfg(feature = "dpdk")]
+mod memif;
 mod methods;
 mod network;
 mod payload;
@@ -85,6 +87,9 @@ enum Command {
     Bars(bars::BarsArgs),
     /// Looks at the machine, and says which transports would work and what to do about the others
     Doctor(doctor::DoctorArgs),
+    /// Bare frames over memif, as the baseline of `client --transport dpdk`
+    #[cfg(feature = "dpdk")]
+    Memif(memif::MemifArgs),
     #[command(hide = true)]
     RawServer(raw::ServerArgs),
 }
@@ -127,6 +132,8 @@ fn main() -> ExitCode {
         Command::Raw(args) => raw::run(&args),
         Command::Bars(args) => bars::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        #[cfg(feature = "dpdk")]
+        Command::Memif(args) => memif::run(&args),
         Command::RawServer(args) => raw::serve(&args),
     };
     match result {

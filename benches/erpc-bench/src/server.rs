@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 use erpc::UdpConfig;
@@ -15,9 +16,13 @@ use erpc_core::transport::Route;
 
 use crate::failure::Failure;
 use crate::idle::{Idle, Pauses};
+use crate::load::Load;
 use crate::machine;
 use crate::network::{Network, NetworkArgs};
 use crate::service::Answerer;
+
+/// How long a server that calls waits for its client.
+const CONNECT: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 pub(crate) struct ServerArgs {
@@ -45,6 +50,13 @@ pub(crate) struct ServerArgs {
     no_offload: bool,
     #[command(flatten)]
     network: NetworkArgs,
+    /// Also call the client at this address (`client --serve-at`), with 32 bytes each way and
+    /// `--outstanding` calls in flight
+    #[arg(long)]
+    call: Option<SocketAddr>,
+    /// Calls in flight with `--call`
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    outstanding: u32,
     /// Corrupt some answers, to test that clients detect it
     #[arg(long)]
     inject_corruption: bool,
@@ -55,8 +67,11 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
     let transports = match args.network.network() {
         Network::Udp => bind(args)?,
         Network::Dpdk => {
-            let transports = args.network.open_dpdk(args.addr.port(), args.threads.into())?;
-            return serve_all(transports, args);
+            let mut transports = args.network.open_dpdk(args.addr.port(), args.threads.into())?;
+            return match args.call {
+                Some(peer) => serve_and_call(transports.remove(0), peer, args),
+                None => serve_all(transports, args),
+            };
         }
     };
     serve_all(transports, args)
@@ -96,6 +111,32 @@ where
             thread.join().unwrap_or_else(|_| Err(Failure::new("a server thread panicked")))
         })
     })
+}
+
+/// Serves `peer` and calls it, on one endpoint. Returns only on an error.
+fn serve_and_call<T>(transport: T, peer: SocketAddr, args: &ServerArgs) -> Result<(), Failure>
+where
+    T: Transport<Route: From<SocketAddr>>,
+{
+    if let Some(core) = args.core {
+        machine::pin(core)?;
+    }
+    // The client starts later.
+    let config = EndpointConfig::new().slots(args.slots).connect_timeout(CONNECT);
+    let mut rpc = Rpc::new(transport, config).map_err(Failure::of("no endpoint"))?;
+    rpc.listen(alone(&rpc));
+    println!("READY");
+    let mut load = Load::new(32, 32)?;
+    load.answer()?;
+    let sessions = args.outstanding.div_ceil(args.slots.max(1).into()) as usize;
+    load.connect(&mut rpc, peer.into(), sessions, || {})?;
+    load.run(&mut rpc, args.outstanding as usize, Duration::MAX, || {})?;
+    Ok(())
+}
+
+/// Accepts sessions as the only endpoint of the server.
+pub(crate) fn alone<T: Transport>(rpc: &Rpc<T>) -> Acceptor {
+    Acceptor::new(Arc::new(ListenGroup::new(secret(), vec![rpc.local_route().port()])), 0)
 }
 
 /// Runs one endpoint. Returns only on an error.

@@ -188,7 +188,12 @@ pub fn a_sleeping_endpoint_wakes_for_other_threads<N: Network>() {
     within(secs(60), || {
         let network = N::new();
         let server = serve(&network, builder(&network).idle(IdlePolicy::Sleep));
-        let endpoint = client(&network, EndpointConfig::new());
+        let mut transports = network.clients(2);
+        let mut open = || {
+            let opened = Endpoint::new(transports.remove(0), EndpointConfig::new());
+            opened.expect("the configuration is valid")
+        };
+        let endpoint = open();
         endpoint.set_idle_policy(IdlePolicy::Sleep);
         let (endpoint, lab) = connect(&endpoint, &server);
         drop(lab);
@@ -222,7 +227,7 @@ pub fn a_sleeping_endpoint_wakes_for_other_threads<N: Network>() {
         }
         let handle = other.join().expect("the other thread does not panic");
         // The handle of a dropped endpoint refuses jobs.
-        let gone = client(&network, EndpointConfig::new()).handle();
+        let gone = open().handle();
         assert_eq!(gone.submit(|_| {}), Err(SubmitError::Gone));
         assert_eq!(handle.submit(|_| {}), Ok(()));
     });
