@@ -15,6 +15,9 @@
 
 int erpc_errno(void) { return rte_errno; }
 
+/* What RSS hashes: addresses and UDP ports, so that a session's packets stay in order. */
+#define SPREAD_BY (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP)
+
 int erpc_device_find(const char *name, struct erpc_device *device)
 {
     struct rte_eth_dev_info info;
@@ -31,6 +34,8 @@ int erpc_device_find(const char *name, struct erpc_device *device)
     memset(device, 0, sizeof *device);
     device->port = port;
     device->max_mtu = info.max_mtu;
+    device->max_queues = RTE_MIN(info.max_rx_queues, info.max_tx_queues);
+    device->spreads = (info.flow_type_rss_offloads & SPREAD_BY) != 0;
     device->rx_checksums = (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM) != 0
         && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) != 0;
     memcpy(device->mac, mac.addr_bytes, sizeof device->mac);
@@ -55,8 +60,11 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
         conf.rxmode.mtu = setup->mtu;
     if (setup->rx_checksums)
         conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
+    conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & SPREAD_BY;
+    if (setup->queues > 1 && conf.rx_adv_conf.rss_conf.rss_hf != 0)
+        conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
     *step = "configure the device";
-    error = rte_eth_dev_configure(port, 1, 1, &conf);
+    error = rte_eth_dev_configure(port, setup->queues, setup->queues, &conf);
     if (error != 0)
         return error;
     error = rte_eth_dev_adjust_nb_rx_tx_desc(port, &setup->rx_descriptors, &setup->tx_descriptors);
@@ -66,14 +74,18 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
     rx.offloads = conf.rxmode.offloads & info.rx_queue_offload_capa;
     tx = info.default_txconf;
     tx.offloads = 0;
-    *step = "set up the receive queue";
-    error = rte_eth_rx_queue_setup(port, 0, setup->rx_descriptors, rte_eth_dev_socket_id(port), &rx, pool);
-    if (error != 0)
-        return error;
-    *step = "set up the transmit queue";
-    error = rte_eth_tx_queue_setup(port, 0, setup->tx_descriptors, rte_eth_dev_socket_id(port), &tx);
-    if (error != 0)
-        return error;
+    for (uint16_t queue = 0; queue < setup->queues; queue++) {
+        int socket = rte_eth_dev_socket_id(port);
+
+        *step = "set up a receive queue";
+        error = rte_eth_rx_queue_setup(port, queue, setup->rx_descriptors, socket, &rx, pool);
+        if (error != 0)
+            return error;
+        *step = "set up a transmit queue";
+        error = rte_eth_tx_queue_setup(port, queue, setup->tx_descriptors, socket, &tx);
+        if (error != 0)
+            return error;
+    }
     *step = "start the device";
     error = rte_eth_dev_start(port);
     if (error != 0)

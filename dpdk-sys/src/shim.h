@@ -19,14 +19,17 @@ struct rte_mempool *rte_pktmbuf_pool_create(const char *name, unsigned n, unsign
 struct erpc_device {
     uint16_t port;
     uint16_t max_mtu;
+    uint16_t max_queues;  /* pairs of queues */
     uint8_t rx_checksums; /* verifies IPv4 and UDP checksums of received packets */
+    uint8_t spreads;      /* spreads received packets over its queues (RSS) */
     uint8_t mac[6];
     int socket;
 };
 
 /* How to start a device. Descriptor counts are adjusted to what the device accepts. */
 struct erpc_setup {
-    uint16_t mtu; /* 0: leave the device's */
+    uint16_t mtu;    /* 0: leave the device's */
+    uint16_t queues; /* pairs of queues */
     uint16_t rx_descriptors;
     uint16_t tx_descriptors;
     uint8_t rx_checksums;
@@ -52,7 +55,7 @@ int erpc_errno(void);
 /* The device with this name; a negative error if there is none. */
 int erpc_device_find(const char *name, struct erpc_device *device);
 
-/* Configures and starts a device with one pair of queues, 0. On success, stores the counts
+/* Configures and starts a device with `queues` pairs of queues. On success, stores the counts
  * of descriptors in `setup`. A negative error otherwise; `*step` names the call that failed. */
 int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempool *pool, const char **step);
 void erpc_device_stop(uint16_t port);

@@ -75,6 +75,10 @@ impl Listen for DpdkTransport {
         settings.check_address(address.socket_addr().ip())?;
         Self::open_group(settings, address.socket_addr().port(), endpoints)
     }
+
+    fn close(&self) {
+        self.close();
+    }
 }
 
 #[cfg(feature = "dpdk")]

@@ -18,6 +18,7 @@ pub struct DpdkConfig {
     pub(super) udp_port: u16,
     pub(super) mtu: u16,
     pub(super) descriptors: u16,
+    pub(super) queues: Option<u16>,
     pub(super) checksums: bool,
 }
 
@@ -36,6 +37,7 @@ impl DpdkConfig {
             udp_port: 0,
             mtu: 1_500,
             descriptors: 1_024,
+            queues: None,
             checksums: true,
         }
     }
@@ -85,6 +87,16 @@ impl DpdkConfig {
         self
     }
 
+    /// Pairs of queues of the device, 1 to 64. Default: one for each endpoint, as far as the device
+    /// has as many; 1 with `net_memif` and `net_ring`, where both sides need the same number.
+    /// Endpoints share the queues if there are more endpoints, and leave queues unused if there are
+    /// fewer.
+    #[must_use]
+    pub fn queues(mut self, pairs: u16) -> Self {
+        self.queues = Some(pairs.clamp(1, 64));
+        self
+    }
+
     /// Applies a setting that is written as `name=value`.
     fn set(self, setting: &str) -> Option<Self> {
         let (name, value) = setting.split_once('=')?;
@@ -92,6 +104,7 @@ impl DpdkConfig {
             "mtu" => self.mtu(value.parse().ok()?),
             "gateway" => self.gateway(value.parse().ok()?),
             "vlan" => self.vlan(value.parse().ok().filter(|tag| (1..4_095).contains(tag))?),
+            "queues" => self.queues(value.parse().ok()?),
             "descriptors" => self.descriptors(value.parse().ok()?),
             "checksums" => self.checksums(match value {
                 "yes" => true,
@@ -127,8 +140,8 @@ impl DpdkConfig {
 }
 
 /// Reads the settings of a port, for command lines: `DEVICE ADDRESS/PREFIX`, then settings, separated
-/// by spaces: `mtu=BYTES`, `gateway=ADDRESS`, `vlan=TAG`, `descriptors=COUNT`, `checksums=no`,
-/// `neighbour=ADDRESS/MAC`. For example `net_memif0 10.9.0.1/24 mtu=9000`.
+/// by spaces: `mtu=BYTES`, `gateway=ADDRESS`, `vlan=TAG`, `descriptors=COUNT`, `queues=PAIRS`,
+/// `checksums=no`, `neighbour=ADDRESS/MAC`. For example `net_memif0 10.9.0.1/24 mtu=9000`.
 impl FromStr for DpdkConfig {
     type Err = NotAPort;
 
@@ -205,6 +218,13 @@ pub enum DpdkError {
         /// The device's address.
         own: IpAddr,
     },
+    /// A device has 1 to 64 endpoints, with UDP ports of their own that follow each other.
+    Endpoints {
+        /// The number of endpoints.
+        endpoints: usize,
+        /// UDP port of the first.
+        udp_port: u16,
+    },
     /// There is no memory for packets.
     NoMemory {
         /// Number of packet buffers.
@@ -251,6 +271,11 @@ impl fmt::Display for DpdkError {
                 "cannot listen on {address}: `{device}` has the address {own}; listen on that one \
                  or on an unspecified address"
             ),
+            Self::Endpoints { endpoints, udp_port } => write!(
+                f,
+                "no room for {endpoints} endpoints from UDP port {udp_port} on; a device has 1 to 64, \
+                 each with its own port up to 65,535"
+            ),
             Self::NoMemory { mbufs, bytes } => write!(
                 f,
                 "no memory for {mbufs} packet buffers of {bytes} bytes; give EAL more (`-m`), or \
@@ -280,9 +305,10 @@ mod tests {
             .gateway([10, 9, 0, 254].into())
             .vlan(7)
             .descriptors(512)
+            .queues(2)
             .checksums(false)
             .neighbour([10, 9, 0, 2].into(), mac);
-        let text = "net_memif0 10.9.0.1/24 mtu=9000 gateway=10.9.0.254 vlan=7 descriptors=512 \
+        let text = "net_memif0 10.9.0.1/24 mtu=9000 gateway=10.9.0.254 vlan=7 descriptors=512 queues=2 \
                     checksums=no neighbour=10.9.0.2/02:00:00:00:00:07";
         assert_eq!(read(text), Ok(format!("{config:?}")));
         let config = DpdkConfig::new("0000:03:00.0", "fd00::1".parse().expect("an address"), 64);

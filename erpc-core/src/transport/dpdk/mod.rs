@@ -5,20 +5,23 @@
 //!   DpdkTransport
 //!   +-- DpdkRx   rte_eth_rx_burst, packets lent from mbufs         rx.rs
 //!   +-- DpdkTx   packets copied to mbufs, rte_eth_tx_burst         tx.rs
-//!   +-- Device   the started port and its mempools                 device.rs
+//!   +-- Seat     the endpoint's queues, neighbours, control frames device.rs
+//!   +-- Device   the started port and its mempool                  device.rs
+//!   +-- Inbox    packets that arrived at a sibling's queue         inbox.rs
 //!   +-- eal      DPDK itself, once per process                     eal.rs
 //! ```
 //!
 //! [`ring_pair`] connects two ports within a process, for tests.
 //!
 //! The frames are real: Ethernet, IPv4 or IPv6, UDP ([`frame`](super::frame)), so switches, RSS and
-//! tcpdump understand them. An endpoint has a port of its own, and the port's address belongs to
-//! the endpoint.
+//! tcpdump understand them. The endpoints of a port share its address, and have UDP ports of their
+//! own.
 
 mod bell;
 mod config;
 mod device;
 mod eal;
+mod inbox;
 
 mod rings;
 mod rx;

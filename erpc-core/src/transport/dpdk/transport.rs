@@ -1,14 +1,13 @@
-//! An endpoint on a port of its own.
+//! The transport of an endpoint on a port.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::bell::Bell;
 use super::config::{DpdkConfig, DpdkError};
-use super::device::Device;
+use super::device::{Device, Seat};
 use super::rx::DpdkRx;
 use super::tx::DpdkTx;
 use crate::clock;
@@ -17,7 +16,8 @@ use crate::time::Instant;
 use crate::transport::frame::{FrameDrop, FrameDrops};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{
-    Capabilities, ChargeModel, Link, MAX_BURST, NoMarks, Path, Transport, TransportStats, Waker,
+    Capabilities, ChargeModel, Link, MAX_BURST, NoMarks, Path, Transport, TransportStats, TxQueue,
+    Waker,
 };
 
 /// A few round trips between busy loops, and the pause of a loop that another thread delays.
@@ -30,42 +30,73 @@ const PAUSE: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1
 /// a small part only, and congestion control does not take them for queues in the network.
 const PAUSE_PART: u32 = 8;
 
-/// An endpoint on a port of its own. It may move to another thread before it is used.
+/// A transport on a port, of which it has a pair of queues, or shares one with others of its group. It
+/// may move to another thread before it is used.
 ///
 /// Start DPDK first, with [`init`](super::init).
 pub struct DpdkTransport {
     rx: DpdkRx,
     tx: DpdkTx,
-    device: Arc<Device>,
-    bell: Arc<Bell>,
-    /// Packets that had arrived when the endpoint last paused, and when the first pause after the
-    /// last packet began.
-    received: u64,
+    seat: Seat,
+    is_closed: AtomicBool,
+    /// Frames that had arrived when the endpoint last paused, and when the first pause after the
+    /// last frame began.
+    arrived: u64,
     idle_since: Instant,
     max_datagram: usize,
 }
 
 impl DpdkTransport {
-    /// Starts the port. Its link may come up later.
+    /// Starts the port, for one endpoint. Its link may come up later.
     ///
     /// # Errors
     /// [`DpdkError`]. Its message says how to fix the problem.
     pub fn open(config: &DpdkConfig) -> Result<Self, DpdkError> {
-        let udp_port = match config.udp_port {
+        let mut group = Self::open_group(config, config.udp_port, 1)?;
+        Ok(group.remove(0))
+    }
+
+    /// Starts the port, for `endpoints` endpoints, 1 to 64. Endpoint `i` receives at the UDP port
+    /// `udp_port + i`; with 0, the first port is random. [`DpdkConfig::udp_port`] is ignored.
+    ///
+    /// Each endpoint has a pair of queues of the device, as far as it has as many
+    /// ([`DpdkConfig::queues`]). The device spreads received packets over its queues (RSS), and the
+    /// endpoint that receives a packet of another hands it over. The loops of the endpoints run on
+    /// any threads, and may stand still: then their siblings poll their queues.
+    ///
+    /// # Errors
+    /// [`DpdkError`]. Its message says how to fix the problem.
+    pub fn open_group(
+        config: &DpdkConfig,
+        udp_port: u16,
+        endpoints: usize,
+    ) -> Result<Vec<Self>, DpdkError> {
+        let udp_port = match udp_port {
             0 => 32_768 + (random_key().0 % 28_232) as u16,
             port => port,
         };
-        let device = Arc::new(Device::open(config, udp_port)?);
+        if !(1..=64).contains(&endpoints) || usize::from(udp_port) + endpoints > 65_536 {
+            return Err(DpdkError::Endpoints { endpoints, udp_port });
+        }
         let ip = if config.network.address.is_ipv4() { 20 } else { 40 };
-        Ok(Self {
-            rx: DpdkRx::new(Arc::clone(&device)),
-            tx: DpdkTx::new(Arc::clone(&device)),
-            device,
-            bell: Arc::default(),
-            received: 0,
+        let transport = |seat: Seat| Self {
+            rx: DpdkRx::new(seat.clone()),
+            tx: DpdkTx::new(seat.clone()),
+            seat,
+            is_closed: AtomicBool::new(false),
+            arrived: 0,
             idle_since: Instant::ZERO,
             max_datagram: usize::from(config.mtu) - ip - 8,
-        })
+        };
+        Ok(Device::open(config, udp_port, endpoints)?.into_iter().map(transport).collect())
+    }
+
+    /// Frees the place at the port; the port itself with the last one. The transport must not be
+    /// used any more.
+    pub(crate) fn close(&self) {
+        if !self.is_closed.swap(true, Ordering::AcqRel) {
+            self.seat.device.close_one();
+        }
     }
 
     /// Received frames that were dropped, by reason.
@@ -91,22 +122,23 @@ impl Transport for DpdkTransport {
             burst: MAX_BURST,
             inline: self.max_datagram,
             charge: ChargeModel::Ring,
-            rx_capacity: u32::from(self.device.descriptors) * ChargeModel::RING_ENTRY,
+            rx_capacity: self.seat.device.capacity() * ChargeModel::RING_ENTRY,
             min_rto: MIN_RTO,
             rtt_noise: RTT_NOISE,
-            steer: 0,
+            // At most 64 endpoints.
+            steer: self.seat.index as u8,
             // UDP's checksum, or the user has said that the link damages nothing.
             integrity: true,
         }
     }
 
     fn local_route(&self) -> UdpRoute {
-        let ip = self.device.interface.networks[0].address;
-        SocketAddr::new(ip, self.device.udp_port).into()
+        let ip = self.seat.device.interface.networks[0].address;
+        SocketAddr::new(ip, self.seat.udp_port).into()
     }
 
     fn path(&mut self, _peer: &UdpRoute) -> Path {
-        let link = self.device.link().map_or(Link::Unknown, Link::Rate);
+        let link = self.seat.device.link().map_or(Link::Unknown, Link::Rate);
         Path { datagram: self.max_datagram, link }
     }
 
@@ -119,18 +151,19 @@ impl Transport for DpdkTransport {
     /// Ports have no interrupts here, so this pauses for at most a millisecond.
     fn wait(&mut self, timeout: Option<Duration>) {
         self.rx.housekeeping();
-        let (packets, _) = self.rx.received();
+        self.rx.pauses();
         let now = clock::now();
-        if std::mem::replace(&mut self.received, packets) != packets {
+        if std::mem::replace(&mut self.arrived, self.rx.arrived()) != self.rx.arrived() {
             self.idle_since = now;
         }
         let pause = ((now - self.idle_since) / PAUSE_PART).clamp(PAUSE[0], PAUSE[1]);
-        self.bell.pause(timeout.map_or(pause, |timeout| timeout.min(pause)));
+        let pause = timeout.map_or(pause, |timeout| timeout.min(pause));
+        self.seat.member().bell.pause(pause, || self.rx.has_handed());
     }
 
     fn waker(&self) -> Waker {
-        let bell = Arc::clone(&self.bell);
-        Waker::new(move || bell.ring())
+        let member = Arc::clone(self.seat.member());
+        Waker::new(move || member.bell.ring())
     }
 
     fn stats(&self) -> TransportStats {
@@ -141,10 +174,17 @@ impl Transport for DpdkTransport {
             rx_bytes,
             tx_packets,
             tx_bytes,
-            rx_overflow: self.device.losses(),
-            tx_dropped: dropped + self.device.unresolved.load(Ordering::Relaxed),
+            rx_overflow: self.seat.device.losses(),
+            tx_dropped: dropped + self.seat.device.unresolved.load(Ordering::Relaxed),
             rx_truncated: self.rx.drops().of(FrameDrop::Oversized),
         }
+    }
+}
+
+impl Drop for DpdkTransport {
+    fn drop(&mut self) {
+        self.tx.flush();
+        self.close();
     }
 }
 

@@ -2,14 +2,12 @@
 
 use std::collections::HashMap;
 use std::slice;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dpdk_sys::rte_mbuf;
 
-use super::device::Device;
-use crate::clock;
-use crate::transport::frame::{Header, Mac, Resolution, control};
+use super::device::Seat;
+use crate::transport::frame::{Header, Mac, Resolution};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{MAX_BURST, Route, TxPacket, TxQueue};
 
@@ -26,10 +24,12 @@ const HEADERS: usize = 16_384;
 ///
 /// Mbufs `[sent, staged)` are filled, `[staged, taken)` are empty and ours.
 pub struct DpdkTx {
-    device: Arc<Device>,
+    seat: Seat,
     mbufs: [*mut rte_mbuf; STAGED],
     data: [*mut u8; STAGED],
     lengths: [u16; STAGED],
+    /// Lengths without the headers of the frame.
+    payloads: [u16; STAGED],
     sent: usize,
     staged: usize,
     taken: usize,
@@ -48,13 +48,14 @@ pub struct DpdkTx {
 unsafe impl Send for DpdkTx {}
 
 impl DpdkTx {
-    pub(super) fn new(device: Arc<Device>) -> Self {
+    pub(super) fn new(seat: Seat) -> Self {
         Self {
-            room: device.pool.room(),
-            device,
+            room: seat.device.pool.room(),
+            seat,
             mbufs: [std::ptr::null_mut(); STAGED],
             data: [std::ptr::null_mut(); STAGED],
             lengths: [0; STAGED],
+            payloads: [0; STAGED],
             sent: 0,
             staged: 0,
             taken: 0,
@@ -80,7 +81,7 @@ impl DpdkTx {
 
     #[inline(always)]
     fn send(&mut self, route: &UdpRoute, len: usize, fill: impl FnOnce(&mut [u8])) {
-        let version = self.device.version.load(Ordering::Relaxed);
+        let version = self.seat.device.version.load(Ordering::Relaxed);
         if version != self.version {
             self.version = version;
             self.headers.clear();
@@ -106,11 +107,10 @@ impl DpdkTx {
         // `room`. DPDK's memory is initialized: it was zeroed by the system.
         let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged], total) };
         fill(&mut frame[header.len()..]);
-        header.write(frame, self.device.udp_port, route.port());
+        header.write(frame, self.seat.udp_port, route.port());
         self.lengths[self.staged] = total as u16;
+        self.payloads[self.staged] = len as u16;
         self.staged += 1;
-        self.packets += 1;
-        self.bytes += len as u64;
         if self.staged - self.sent >= MAX_BURST {
             self.ring();
         }
@@ -130,7 +130,7 @@ impl DpdkTx {
         // SAFETY: both slices have room for `TAKE` entries, and the mempool is never freed.
         let error = unsafe {
             dpdk_sys::erpc_take(
-                self.device.pool.as_ptr(),
+                self.seat.device.pool.as_ptr(),
                 mbufs.as_mut_ptr(),
                 data.as_mut_ptr(),
                 TAKE as u16,
@@ -147,7 +147,8 @@ impl DpdkTx {
         let ours = self.sent..self.taken;
         self.mbufs.copy_within(ours.clone(), 0);
         self.data.copy_within(ours.clone(), 0);
-        self.lengths.copy_within(ours, 0);
+        self.lengths.copy_within(ours.clone(), 0);
+        self.payloads.copy_within(ours, 0);
         self.staged -= self.sent;
         self.taken -= self.sent;
         self.sent = 0;
@@ -160,18 +161,16 @@ impl DpdkTx {
         if count == 0 {
             return;
         }
-        // SAFETY: the mbufs `[sent, staged)` are ours and filled with `lengths` bytes. One thread uses
-        // the queue. Those that the device takes are its own from now on.
-        let sent = unsafe {
-            dpdk_sys::erpc_tx_burst(
-                self.device.port,
-                0,
-                self.mbufs[self.sent..].as_mut_ptr(),
-                self.lengths[self.sent..].as_ptr(),
-                count as u16,
-            )
-        };
-        self.sent += usize::from(sent).min(count);
+        let mbufs = self.mbufs[self.sent..].as_mut_ptr();
+        // SAFETY: the mbufs `[sent, staged)` are ours and filled with `lengths` bytes. Those that
+        // the device takes are its own from now on.
+        let sent =
+            unsafe { self.seat.send(mbufs, self.lengths[self.sent..].as_ptr(), count as u16) };
+        let sent = usize::from(sent).min(count);
+        self.packets += sent as u64;
+        self.bytes +=
+            self.payloads[self.sent..][..sent].iter().map(|len| u64::from(*len)).sum::<u64>();
+        self.sent += sent;
         if self.sent == self.taken {
             (self.sent, self.staged, self.taken) = (0, 0, 0);
         }
@@ -180,7 +179,8 @@ impl DpdkTx {
     /// Looks up the peer's MAC address. The packet waits for the answer, or is dropped.
     #[cold]
     fn send_unresolved(&mut self, route: &UdpRoute, len: usize, fill: impl FnOnce(&mut [u8])) {
-        let device = Arc::clone(&self.device);
+        let seat = self.seat.clone();
+        let device = &*seat.device;
         let peer = route.socket_addr().ip();
         let Some(hop) = device.interface.next_hop(peer) else {
             self.dropped += 1;
@@ -197,10 +197,10 @@ impl DpdkTx {
             if let Some(fill) = fill.take() {
                 fill(&mut frame[draft.len()..]);
             }
-            draft.write(&mut frame, device.udp_port, route.port());
+            draft.write(&mut frame, seat.udp_port, route.port());
             frame
         };
-        let resolution = device.neighbours().resolve(hop, clock::now(), frame);
+        let resolution = seat.resolve(hop, frame);
         match (resolution, fill) {
             (Resolution::Known(mac), Some(fill)) => {
                 if self.headers.len() >= HEADERS {
@@ -211,8 +211,7 @@ impl DpdkTx {
                     self.send(route, len, fill);
                 }
             }
-            (Resolution::Ask, _) => device.send_control(control::ask(&device.interface, hop)),
-            (Resolution::Waiting, _) => {}
+            (Resolution::Ask | Resolution::Waiting, _) => {}
             _ => self.dropped += 1,
         }
     }
@@ -253,7 +252,6 @@ impl TxQueue for DpdkTx {
 
 impl Drop for DpdkTx {
     fn drop(&mut self) {
-        self.flush();
         let ours = &mut self.mbufs[self.sent..self.taken];
         // SAFETY: these mbufs are ours, and nothing uses them after this.
         unsafe { dpdk_sys::erpc_give_back(ours.as_mut_ptr(), ours.len() as u16) };

@@ -92,13 +92,15 @@ pub enum FrameDrop {
     NotOurs,
     /// For a UDP port that no endpoint of this port has.
     NoEndpoint,
+    /// For another endpoint of the port, whose inbox is full.
+    Overflow,
     /// A source that no packet may have: unspecified, multicast, or port 0.
     Source,
 }
 
 impl FrameDrop {
     /// All reasons.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Truncated,
         Self::Checksum,
         Self::Fragment,
@@ -107,6 +109,7 @@ impl FrameDrop {
         Self::Options,
         Self::NotOurs,
         Self::NoEndpoint,
+        Self::Overflow,
         Self::Source,
     ];
 }
