@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use erpc_core::client::Session;
 use erpc_core::endpoint::Endpoint;
+use erpc_core::protocol::EndpointConfig;
 use erpc_core::service::{Method, Mode, Request, Response, Routes};
 use erpc_core::status::Status;
-use erpc_core::transport::dpdk::{self, DpdkConfig, DpdkTransport};
+use erpc_core::transport::dpdk::{self, DpdkConfig, DpdkError, DpdkTransport};
 
 const ECHO: Method<Vec<u8>, Vec<u8>> = Method::new("test.v1.Test/Echo");
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)), 31_850);
@@ -108,4 +109,57 @@ fn client_and_server_on_one_thread_by_turns() {
         let answer = client.block_on(call).expect("an answer");
         assert!(answer == request, "{len} bytes");
     }
+}
+
+/// Two endpoints at each end, on two pairs of queues that are connected one to one. Only one loop of
+/// the clients runs at a time, so packets for it arrive at queues that nobody else polls.
+#[test]
+fn endpoints_of_a_port_hand_over_packets_also_for_siblings_that_stand_still() {
+    let [a, b] = pair(2);
+    let stop = Arc::new(AtomicBool::new(false));
+    let servers = DpdkTransport::open_group(&port(&a, 1).queues(2), 31_850, 2).expect("a port");
+    let threads: Vec<_> = servers
+        .into_iter()
+        .map(|transport| {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || {
+                let endpoint =
+                    Endpoint::new(transport, EndpointConfig::new()).expect("default settings");
+                serve(&endpoint);
+                let end = Instant::now() + PATIENCE;
+                endpoint.run_until(|| stop.load(Ordering::Relaxed) || Instant::now() > end);
+            })
+        })
+        .collect();
+    let clients = DpdkTransport::open_group(&port(&b, 2).queues(2), 0, 2).expect("a port");
+    let open = |transport| Endpoint::new(transport, EndpointConfig::new());
+    let clients: Vec<_> =
+        clients.into_iter().map(|transport| open(transport).expect("default settings")).collect();
+    for client in &clients {
+        for number in 0..2 {
+            let server = SocketAddr::new(SERVER.ip(), SERVER.port() + number);
+            let session: Session<DpdkTransport> = client.connect(server).expect("an address");
+            for len in [0, 32, 100_000] {
+                let request = message(len);
+                let call = client.timeout(PATIENCE, session.call(&ECHO, &request));
+                let answer = client.block_on(call).expect("in time").expect("an answer");
+                assert!(answer == request, "{len} bytes");
+            }
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().expect("the server ends");
+    }
+}
+
+#[test]
+fn a_group_that_has_no_room_is_refused() {
+    let [a, _] = pair(1);
+    for (udp_port, endpoints) in [(1, 0), (1, 65), (65_535, 2)] {
+        let error = DpdkTransport::open_group(&port(&a, 1), udp_port, endpoints).err();
+        assert_eq!(error, Some(DpdkError::Endpoints { endpoints, udp_port }));
+    }
+    drop(DpdkTransport::open_group(&port(&a, 1), 65_534, 2).expect("room for two"));
+    drop(DpdkTransport::open(&port(&a, 1)).expect("the port is free again"));
 }

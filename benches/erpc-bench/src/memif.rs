@@ -82,8 +82,13 @@ impl Port {
         if pool.is_null() {
             return Err(Failure::new("no memory for packet buffers"));
         }
-        let mut setup =
-            erpc_setup { mtu: 0, rx_descriptors: 1_024, tx_descriptors: 1_024, rx_checksums: 0 };
+        let mut setup = erpc_setup {
+            mtu: 0,
+            queues: 1,
+            rx_descriptors: 1_024,
+            tx_descriptors: 1_024,
+            rx_checksums: 0,
+        };
         let mut step = ptr::null();
         // SAFETY: the device exists, and nothing else uses it. The pool is never freed.
         let error = unsafe {
