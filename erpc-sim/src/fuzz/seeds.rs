@@ -264,6 +264,8 @@ fn frames(seeds: &mut Vec<Seed>) {
         ("arp-tells", 0, tell(v4)),
         ("ndp-asks", 0, ask(v6)),
         ("ndp-tells", 0, tell(v6)),
+        ("ndp-asks-as-this-host", REPAIRED, changed(ask(v6), &[(37, 2)])),
+        ("ndp-tells-of-no-host", REPAIRED, changed(tell(v6), &[(62, 0), (77, 0)])),
         ("echo-v4", REPAIRED, echo(v4, (34, 8))),
         ("echo-v6", REPAIRED, echo(v6, (54, 128))),
     ];
