@@ -238,6 +238,7 @@ fn frames(seeds: &mut Vec<Seed>) {
     padded.resize(60, 0);
     let ask = |target| control::ask(&from, target).expect("one family");
     let tell = |ip| control::tell(&from, ip, to.mac).expect("one family");
+    let mut announced = control::announce(&from);
     let frames = [
         ("v4", 0, plain_v4.clone()),
         ("v6", 0, plain_v6.clone()),
@@ -266,6 +267,8 @@ fn frames(seeds: &mut Vec<Seed>) {
         ("ndp-tells", 0, tell(v6)),
         ("ndp-asks-as-this-host", REPAIRED, changed(ask(v6), &[(37, 2)])),
         ("ndp-tells-of-no-host", REPAIRED, changed(tell(v6), &[(62, 0), (77, 0)])),
+        ("arp-announces", 0, announced.next().expect("IPv4")),
+        ("ndp-announces", 0, announced.next().expect("IPv6")),
         ("echo-v4", REPAIRED, echo(v4, (34, 8))),
         ("echo-v6", REPAIRED, echo(v6, (54, 128))),
     ];
