@@ -4,11 +4,12 @@
 //! its corpus. `erpc-sim/fuzz/README.md` says what they cover and how to run them.
 //!
 //! A target panics if it finds a bug, and returns otherwise. `header`, `control`, `status`,
-//! `extension`, `message` and `stream_frame` test parsers. [`hostile_client`], [`hostile_server`]
+//! `extension`, `message`, `stream_frame` and `frame` test parsers. [`hostile_client`], [`hostile_server`]
 //! and [`hostile_streams`] play a peer against a live endpoint.
 
 mod client;
 mod conversations;
+mod frame;
 mod harness;
 mod input;
 mod outbox;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use erpc_core::transport::{Capabilities, ChargeModel};
 
 pub use client::hostile_client;
+pub use frame::frame;
 pub use parsers::{control, extension, header, message, status};
 pub use seeds::{Seed, seeds};
 pub use server::hostile_server;
@@ -33,13 +35,14 @@ pub use streams::{hostile_streams, stream_frame};
 pub type Target = fn(&[u8]);
 
 /// Every target with its name, which is also the name of its binary and its corpus.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("header", header),
     ("control", control),
     ("status", status),
     ("extension", extension),
     ("message", message),
     ("stream_frame", stream_frame),
+    ("frame", frame),
     ("hostile_client", hostile_client),
     ("hostile_server", hostile_server),
     ("hostile_streams", hostile_streams),

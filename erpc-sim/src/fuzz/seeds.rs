@@ -1,13 +1,17 @@
 //! The first inputs of fuzzing: every kind of packet, every control message, some conversations.
 
+use std::net::IpAddr;
+
 use erpc_core::service::{Codec, Prost};
 use erpc_core::status::{Code, Status};
+use erpc_core::transport::frame::{Echo, Header, Interface, control};
 use erpc_core::wire::checksum::TRAILER_LEN;
 use erpc_core::wire::control::{Control, Refusal};
 use erpc_core::wire::extension::{push_entry, put_extension};
 use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, encode_status};
 
 use super::conversations::{CLIENTS, SERVERS, STREAMS};
+use super::frame::{REPAIRED, TAGGED, VERIFIED, host};
 use crate::hostile::craft::{self, Craft, PARAMETERS};
 
 /// A first input.
@@ -28,6 +32,7 @@ pub fn seeds() -> Vec<Seed> {
     packets(&mut seeds);
     messages(&mut seeds);
     streams(&mut seeds);
+    frames(&mut seeds);
     conversations(&mut seeds);
     seeds
 }
@@ -201,6 +206,75 @@ fn extensions(seeds: &mut Vec<Seed>) {
     bytes[9] = 200;
     push(seeds, "extension", "lying-length", bytes.clone());
     push(seeds, "extension", "short", &bytes[..7]);
+}
+
+/// Frames from host 1 to host 2, each after a byte of options.
+fn frames(seeds: &mut Vec<Seed>) {
+    let (from, to) = (host(1, false), host(2, false));
+    let [v4, v6] = [0, 1].map(|family| to.networks[family].address);
+    let datagram = |from: &Interface, to: IpAddr, ecn: bool| {
+        let header = Header::new(from, to, host(2, false).mac, ecn).expect("one family");
+        let mut frame = vec![0; header.len()];
+        frame.extend_from_slice(b"datagram");
+        header.write(&mut frame, 40_000, 31_850);
+        frame
+    };
+    let changed = |mut frame: Vec<u8>, changes: &[(usize, u8)]| {
+        for &(at, byte) in changes {
+            frame[at] = byte;
+        }
+        frame
+    };
+    // An echo request is the reply with another type.
+    let echo = |own: IpAddr, request: (usize, u8)| {
+        let echo = Echo { mac: to.mac, from: own, rest: &[0, 7, 0, 1, b'e', b'c', b'h', b'o'] };
+        changed(control::echo_reply(&from, &echo).expect("one family"), &[request])
+    };
+    let tagged = host(1, true);
+    let (plain_v4, plain_v6) = (datagram(&from, v4, false), datagram(&from, v6, false));
+    let mut options = changed(plain_v4.clone(), &[(14, 0x46), (17, 40)]);
+    options.splice(34..34, [1, 1, 1, 0]);
+    let mut padded = plain_v4.clone();
+    padded.resize(60, 0);
+    let ask = |target| control::ask(&from, target).expect("one family");
+    let tell = |ip| control::tell(&from, ip, to.mac).expect("one family");
+    let mut announced = control::announce(&from);
+    let frames = [
+        ("v4", 0, plain_v4.clone()),
+        ("v6", 0, plain_v6.clone()),
+        ("v4-vlan", TAGGED, datagram(&tagged, v4, false)),
+        ("v6-vlan", TAGGED, datagram(&tagged, v6, false)),
+        ("v4-other-vlan", 0, datagram(&tagged, v4, false)),
+        ("v4-marked", REPAIRED, changed(datagram(&from, v4, true), &[(15, 3)])),
+        ("v6-marked", 0, changed(datagram(&from, v6, true), &[(15, 0x30)])),
+        ("v4-padded", 0, padded),
+        ("v4-without-checksum", VERIFIED, changed(plain_v4.clone(), &[(40, 0), (41, 0)])),
+        ("v4-wrong-checksum", 0, changed(plain_v4.clone(), &[(45, b'x')])),
+        ("v4-options", REPAIRED, options),
+        ("v4-first-fragment", REPAIRED, changed(plain_v4.clone(), &[(20, 0x20)])),
+        ("v4-later-fragment", REPAIRED, changed(plain_v4.clone(), &[(21, 9)])),
+        ("v4-tcp", REPAIRED, changed(plain_v4.clone(), &[(23, 6)])),
+        ("v4-short-udp", REPAIRED, changed(plain_v4.clone(), &[(39, 7)])),
+        ("v4-truncated", 0, plain_v4[..40].to_vec()),
+        ("v6-options", 0, changed(plain_v6.clone(), &[(20, 60)])),
+        ("v6-fragment", 0, changed(plain_v6.clone(), &[(20, 44)])),
+        ("v6-mapped", REPAIRED, changed(plain_v6.clone(), &[(22, 0), (32, 0xff), (33, 0xff)])),
+        ("v6-truncated", 0, plain_v6[..50].to_vec()),
+        ("other-station", 0, changed(plain_v4, &[(5, 9)])),
+        ("arp-asks", 0, ask(v4)),
+        ("arp-tells", 0, tell(v4)),
+        ("ndp-asks", 0, ask(v6)),
+        ("ndp-tells", 0, tell(v6)),
+        ("ndp-asks-as-this-host", REPAIRED, changed(ask(v6), &[(37, 2)])),
+        ("ndp-tells-of-no-host", REPAIRED, changed(tell(v6), &[(62, 0), (77, 0)])),
+        ("arp-announces", 0, announced.next().expect("IPv4")),
+        ("ndp-announces", 0, announced.next().expect("IPv6")),
+        ("echo-v4", REPAIRED, echo(v4, (34, 8))),
+        ("echo-v6", REPAIRED, echo(v6, (54, 128))),
+    ];
+    for (name, options, frame) in frames {
+        push(seeds, "frame", name, [&[options], &frame[..]].concat());
+    }
 }
 
 fn conversations(seeds: &mut Vec<Seed>) {

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::{fs, io};
 
 /// Extensions of the files that pages name without a folder.
-const EXTENSIONS: [&str; 8] = ["rs", "md", "proto", "toml", "txt", "svg", "stderr", "yml"];
+const EXTENSIONS: [&str; 9] = ["rs", "md", "proto", "toml", "txt", "svg", "stderr", "yml", "lua"];
 
 /// Variables and options of other programs, which pages name and code does not.
 const FOREIGN: [&str; 3] = ["RUST_BACKTRACE", "--tool", "--callgrind-out-file"];

@@ -94,7 +94,8 @@ pub enum FrameDrop {
     NoEndpoint,
     /// For another endpoint of the port, whose inbox is full.
     Overflow,
-    /// A source that no packet may have: unspecified, multicast, or port 0.
+    /// A source that no packet may have: an address that is unspecified, multicast or IPv4-mapped,
+    /// the receiver's own address in ARP and NDP, or port 0.
     Source,
 }
 

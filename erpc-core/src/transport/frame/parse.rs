@@ -173,7 +173,7 @@ fn ipv6<'a>(
     let own = interface.v6().ok_or(FrameDrop::NotOurs)?;
     match ip[6] {
         UDP if to != own => Err(FrameDrop::NotOurs),
-        UDP if from.is_unspecified() || from.is_multicast() => Err(FrameDrop::Source),
+        UDP if !is_host(from) => Err(FrameDrop::Source),
         UDP => {
             let (ports, payload) = udp(&ip[8..40], rest, verified, true)?;
             let source = UdpRoute::from_v6(from.octets(), ports[0], 0);
@@ -185,7 +185,7 @@ fn ipv6<'a>(
             if checksum::finish(checksum::add(sum, rest)) != [0, 0] {
                 return Err(FrameDrop::Checksum);
             }
-            if from.is_unspecified() || from.is_multicast() {
+            if !is_host(from) {
                 // Also duplicate address detection, which a fixed address does not take part in.
                 return Err(FrameDrop::Source);
             }
@@ -195,6 +195,13 @@ fn ipv6<'a>(
         0 | 43 | 60 => Err(FrameDrop::Options),
         _ => Err(FrameDrop::Protocol),
     }
+}
+
+/// Whether a packet may come from this address. IPv4-mapped addresses are for the interfaces of
+/// programs, not for packets: the packet would pass for one of the IPv4 host.
+#[inline]
+fn is_host(from: Ipv6Addr) -> bool {
+    !from.is_unspecified() && !from.is_multicast() && from.to_ipv4_mapped().is_none()
 }
 
 fn icmpv6(
@@ -217,10 +224,13 @@ fn icmpv6(
                 if target != own {
                     return Err(FrameDrop::NotOurs);
                 }
+                if from == own {
+                    return Err(FrameDrop::Source);
+                }
                 let mac = link_option(options, 1).unwrap_or(mac);
                 return Ok(Packet::Resolve(Resolve::Asks { ip: from.into(), mac }));
             }
-            if target.is_multicast() || target == own {
+            if target.is_unspecified() || target.is_multicast() || target == own {
                 return Err(FrameDrop::Source);
             }
             let mac = link_option(options, 2).unwrap_or(mac);

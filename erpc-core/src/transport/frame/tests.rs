@@ -125,6 +125,25 @@ fn drops_have_their_reasons() {
 }
 
 #[test]
+fn an_ipv6_packet_cannot_come_from_an_ipv4_address() {
+    let (a, b) = (host(1, None), host(2, None));
+    let mut mapped = frame(&a, &b, 1, b"hello", false);
+    mapped[22..38].copy_from_slice(&Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets());
+    assert_eq!(parse(&mapped, &b, true), Err(FrameDrop::Source));
+}
+
+#[test]
+fn no_neighbour_has_this_hosts_address_or_none() {
+    let (a, mut own) = (host(1, None), host(2, None));
+    // As `own`, but with another MAC address.
+    let asks = control::ask(&Interface { mac: a.mac, ..own.clone() }, v6(2)).unwrap();
+    assert_eq!(parse(&asks, &own, false), Err(FrameDrop::Source));
+    own.networks[1].address = Ipv6Addr::UNSPECIFIED.into();
+    let tells = control::tell(&own, v6(1), a.mac).unwrap();
+    assert_eq!(parse(&tells, &a, false), Err(FrameDrop::Source));
+}
+
+#[test]
 fn marks_of_switches_are_read() {
     let (a, b) = (host(1, None), host(2, None));
     for family in [0, 1] {
