@@ -271,7 +271,7 @@ pub mod transport {
     #[cfg(feature = "dpdk")]
     pub mod dpdk {
         pub use erpc_core::transport::dpdk::{
-            DpdkConfig, DpdkError, DpdkRx, DpdkTransport, DpdkTx, init, ring_pair,
+            DpdkConfig, DpdkError, DpdkRx, DpdkTransport, DpdkTx, Steering, init, ring_pair,
         };
         pub use erpc_core::transport::frame::{FrameDrop, FrameDrops, Mac, Network, NotAMac};
     }

@@ -18,6 +18,7 @@ pub struct DpdkConfig {
     pub(super) mtu: u16,
     pub(super) descriptors: u16,
     pub(super) checksums: bool,
+    pub(super) queues: u16,
 }
 
 impl DpdkConfig {
@@ -36,6 +37,7 @@ impl DpdkConfig {
             mtu: 1_500,
             descriptors: 1_024,
             checksums: true,
+            queues: 0,
         }
     }
 
@@ -60,7 +62,8 @@ impl DpdkConfig {
         self
     }
 
-    /// The endpoint's UDP port. Default: random, from 32,768 to 61,000.
+    /// The endpoint's UDP port, in a group that of the first endpoint. Default: random, from 32,768
+    /// to 61,000.
     #[must_use]
     pub fn udp_port(mut self, port: u16) -> Self {
         self.udp_port = port;
@@ -81,6 +84,15 @@ impl DpdkConfig {
     #[must_use]
     pub fn descriptors(mut self, count: u16) -> Self {
         self.descriptors = count.clamp(128, 8_192);
+        self
+    }
+
+    /// Pairs of queues; clamped to 1 to 64 and to what the device has. Default: one for each endpoint,
+    /// and one for `net_memif`, whose two ends need the same number. Endpoints without a queue of
+    /// their own share one.
+    #[must_use]
+    pub fn queues(mut self, pairs: u16) -> Self {
+        self.queues = pairs.clamp(1, 64);
         self
     }
 
@@ -119,6 +131,13 @@ pub enum DpdkError {
     InUse {
         /// Its name.
         device: String,
+    },
+    /// A group has 1 to 64 endpoints, at UDP ports up to 65,535.
+    Endpoints {
+        /// The number of endpoints.
+        count: usize,
+        /// The first UDP port.
+        udp_port: u16,
     },
     /// There is no memory for packets.
     NoMemory {
@@ -159,8 +178,16 @@ impl fmt::Display for DpdkError {
                  bind the PCI device to vfio-pci (`dpdk-devbind.py --status` lists them)"
             ),
             Self::InUse { device } => {
-                write!(f, "another endpoint of this process uses `{device}`; close it first")
+                write!(
+                    f,
+                    "another endpoint of this process uses `{device}`: close it first, or open both as a group"
+                )
             }
+            Self::Endpoints { count, udp_port } => write!(
+                f,
+                "a port cannot have {count} endpoints from UDP port {udp_port}: it has 1 to 64, and \
+                 the last UDP port is 65535"
+            ),
             Self::NoMemory { mbufs, bytes } => write!(
                 f,
                 "no memory for {mbufs} packet buffers of {bytes} bytes; give EAL more (`-m`), or \

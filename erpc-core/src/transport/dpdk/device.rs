@@ -2,105 +2,102 @@
 
 use std::collections::HashSet;
 use std::ffi::CString;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::iter;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use dpdk_sys::{erpc_device, erpc_losses, erpc_setup, rte_mempool};
+use dpdk_sys::{erpc_device, erpc_losses, erpc_setup};
 
 use super::config::{DpdkConfig, DpdkError};
 use super::eal;
+use super::group::{Member, QueueLock, Steering};
+use super::pool::{Mempool, PoolKey};
 use crate::clock;
 use crate::random::random_key;
-use crate::transport::frame::{Interface, Mac, Neighbours};
+use crate::transport::frame::{Interface, Mac, Neighbours, control};
 
 /// Names of the devices in use.
 static IN_USE: Mutex<Option<HashSet<String>>> = Mutex::new(None);
 
-/// Distinguishes the names of mempools.
-static POOLS: AtomicU32 = AtomicU32::new(0);
-
 /// Bytes that a mbuf needs beside the IP packet: DPDK's headroom, Ethernet's header, its VLAN tag
 /// and its checksum, rounded up.
 const BESIDE_IP: u32 = 192;
+/// Mbufs of an endpoint beside those in queues: the burst that is lent, staged packets, and caches.
+const PER_ENDPOINT: u32 = 1_024;
+/// Most receive queues of a port.
+const MAX_QUEUES: u16 = 64;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A mempool. It is never freed, because a stopped device may still hold its mbufs.
-#[derive(Clone, Copy)]
-pub(super) struct Mempool(NonNull<rte_mempool>);
+/// The right to open a device, which one group of endpoints has.
+struct Claim(String);
 
-// SAFETY: mempools are made for several threads (their ring has several producers and consumers).
-unsafe impl Send for Mempool {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Mempool {}
-
-impl Mempool {
-    fn new(mbufs: u32, bytes: u32, socket: i32) -> Result<Self, DpdkError> {
-        const CACHE: u32 = 256;
-        let no_memory = DpdkError::NoMemory { mbufs, bytes };
-        let room = u16::try_from(bytes).map_err(|_| no_memory.clone())?;
-        let number = POOLS.fetch_add(1, Ordering::Relaxed);
-        let name = CString::new(format!("erpc_{number}")).map_err(|_| no_memory.clone())?;
-        // SAFETY: DPDK runs, and the name is a terminated string that it copies.
-        let pool = unsafe {
-            dpdk_sys::rte_pktmbuf_pool_create(name.as_ptr(), mbufs, CACHE, 0, room, socket)
-        };
-        NonNull::new(pool).map(Self).ok_or(no_memory)
-    }
-
-    pub(super) fn as_ptr(self) -> *mut rte_mempool {
-        self.0.as_ptr()
-    }
-
-    /// Bytes of a frame that fit a mbuf.
-    pub(super) fn room(self) -> usize {
-        // SAFETY: mempools are never freed.
-        unsafe { dpdk_sys::erpc_room(self.as_ptr()) }.into()
+impl Claim {
+    fn new(device: &str) -> Result<Self, DpdkError> {
+        if lock(&IN_USE).get_or_insert_default().insert(device.to_owned()) {
+            Ok(Self(device.to_owned()))
+        } else {
+            Err(DpdkError::InUse { device: device.to_owned() })
+        }
     }
 }
 
-/// A started port, shared by the halves of its endpoint.
+impl Drop for Claim {
+    fn drop(&mut self) {
+        lock(&IN_USE).get_or_insert_default().remove(&self.0);
+    }
+}
+
+/// A started port, shared by its endpoints. It is stopped when the last one is dropped.
 pub(super) struct Device {
-    name: String,
     pub(super) port: u16,
-    pub(super) pool: Mempool,
     pub(super) interface: Interface,
     pub(super) neighbours: Mutex<Neighbours>,
     /// [`Neighbours::version`], for senders that do not lock.
     pub(super) version: AtomicU32,
-    /// Frames that waited for a neighbour in vain.
+    /// Datagrams that waited for a neighbour, and then were sent; their number and bytes.
+    pub(super) late_packets: AtomicU64,
+    pub(super) late_bytes: AtomicU64,
+    /// Datagrams that waited for a neighbour in vain, or that the device then refused.
     pub(super) unresolved: AtomicU64,
+    /// UDP port of the first endpoint; the others follow.
     pub(super) udp_port: u16,
+    /// Largest datagram, in bytes.
+    pub(super) max_datagram: usize,
     pub(super) descriptors: u16,
     pub(super) verifies: bool,
+    pub(super) steering: Steering,
+    pub(super) members: Box<[Member]>,
+    pub(super) rx_locks: Box<[QueueLock]>,
+    pub(super) tx_locks: Box<[QueueLock]>,
+    /// Drivers connect in queries of the link, which are for one thread at a time.
+    link: Mutex<()>,
+    /// Whether the link was up at the last look.
+    was_up: AtomicBool,
+    // Dropped in this order, after the port is stopped.
+    pub(super) pool: Mempool,
+    _claim: Claim,
 }
 
 impl Device {
-    pub(super) fn open(config: &DpdkConfig, udp_port: u16) -> Result<Self, DpdkError> {
+    pub(super) fn open(
+        config: &DpdkConfig,
+        udp_port: u16,
+        endpoints: u16,
+    ) -> Result<Self, DpdkError> {
         if !eal::is_started() {
             return Err(DpdkError::NotStarted);
         }
-        let name = config.device.clone();
-        let absent = || DpdkError::NoDevice { device: name.clone() };
-        let c_name = CString::new(&*name).map_err(|_| absent())?;
+        let absent = || DpdkError::NoDevice { device: config.device.clone() };
+        let c_name = CString::new(&*config.device).map_err(|_| absent())?;
         let mut found = erpc_device::default();
         // SAFETY: a terminated string and a struct to write; DPDK runs.
         if unsafe { dpdk_sys::erpc_device_find(c_name.as_ptr(), &raw mut found) } != 0 {
             return Err(absent());
         }
-        if !lock(&IN_USE).get_or_insert_default().insert(name.clone()) {
-            return Err(DpdkError::InUse { device: name });
-        }
-        Self::start(config, &found, udp_port).inspect_err(|_| release(&name))
-    }
-
-    fn start(config: &DpdkConfig, found: &erpc_device, udp_port: u16) -> Result<Self, DpdkError> {
-        // Both rings, the burst that is lent, staged packets, and the caches of two threads.
-        let mbufs = u32::from(config.descriptors) * 2 + 1_024;
-        let pool = Mempool::new(mbufs, u32::from(config.mtu) + BESIDE_IP, found.socket)?;
+        let claim = Claim::new(&config.device)?;
         // Drivers of virtual devices report and accept only Ethernet's MTU, and carry any frame that
         // fits their buffers.
         let is_virtual = config.device.starts_with("net_");
@@ -111,16 +108,27 @@ impl Device {
                 error: format!("{} bytes, and the device carries {}", config.mtu, found.max_mtu),
             });
         }
+        let [rx_queues, tx_queues] = queues(config, &found, endpoints);
         let mut setup = erpc_setup {
             // 0 leaves the driver's default, 1,500.
             mtu: if is_virtual || config.mtu == 1_500 { 0 } else { config.mtu },
+            rx_queues,
+            tx_queues,
             rx_descriptors: config.descriptors,
             tx_descriptors: config.descriptors,
             rx_checksums: found.rx_checksums,
+            rss: 0,
         };
+        let pool = Mempool::take(PoolKey {
+            device: config.device.clone(),
+            mbufs: u32::from(config.descriptors) * u32::from(rx_queues + tx_queues)
+                + PER_ENDPOINT * u32::from(endpoints),
+            bytes: u32::from(config.mtu) + BESIDE_IP,
+            socket: found.socket,
+        })?;
         let mut step = std::ptr::null();
-        // SAFETY: the port exists and is in no other endpoint's use; the mempool is never
-        // freed.
+        // SAFETY: the port exists, and this group alone has it: it holds the claim. The mempool
+        // outlives the port's use.
         let error = unsafe {
             dpdk_sys::erpc_device_start(found.port, &raw mut setup, pool.as_ptr(), &raw mut step)
         };
@@ -133,34 +141,75 @@ impl Device {
                 error: eal::text(error),
             });
         }
+        Mempool::free_idle(&config.device);
+        let has_own_queues = endpoints > 1 && rx_queues == endpoints;
+        let steering = if endpoints == 1 && rx_queues == 1 {
+            Steering::Single
+        } else if has_own_queues && steer(found.port, udp_port, rx_queues, config) {
+            Steering::Rules
+        } else if setup.rss != 0 {
+            Steering::Hash
+        } else {
+            Steering::Software
+        };
         let interface = Interface {
-            mac: station(found.mac),
+            mac: station(found.mac, found.port),
             vlan: config.vlan,
             networks: vec![config.network],
             gateways: config.gateway.into_iter().collect(),
             checksums: config.checksums,
         };
+        let locks = |queues: u16| (0..queues).map(|_| QueueLock::default()).collect();
+        // A single endpoint has no sibling that hands over datagrams.
+        let inbox = if endpoints == 1 { 0 } else { setup.rx_descriptors.into() };
         Ok(Self {
-            name: config.device.clone(),
             port: found.port,
-            pool,
             interface,
             neighbours: Mutex::new(Neighbours::new(config.neighbours.iter().copied())),
             version: AtomicU32::new(0),
+            late_packets: AtomicU64::new(0),
+            late_bytes: AtomicU64::new(0),
             unresolved: AtomicU64::new(0),
             udp_port,
+            max_datagram: usize::from(config.mtu)
+                - if config.network.address.is_ipv4() { 20 } else { 40 }
+                - 8,
             descriptors: setup.rx_descriptors,
             verifies: found.rx_checksums != 0,
+            steering,
+            members: (0..endpoints).map(|_| Member::new(inbox)).collect(),
+            rx_locks: locks(rx_queues),
+            tx_locks: locks(tx_queues),
+            link: Mutex::new(()),
+            was_up: AtomicBool::new(false),
+            pool,
+            _claim: claim,
         })
+    }
+
+    /// The member that receives at this UDP port.
+    #[inline]
+    pub(super) fn member_at(&self, udp_port: u16) -> Option<usize> {
+        let member = usize::from(udp_port.wrapping_sub(self.udp_port));
+        (member < self.members.len()).then_some(member)
     }
 
     pub(super) fn neighbours(&self) -> MutexGuard<'_, Neighbours> {
         lock(&self.neighbours)
     }
 
+    /// Whether the link is up.
+    pub(super) fn is_up(&self) -> bool {
+        let _one_at_a_time = lock(&self.link);
+        let mut mbps = 0;
+        // SAFETY: the port is started.
+        unsafe { dpdk_sys::erpc_link(self.port, &raw mut mbps) == 1 }
+    }
+
     /// The link's rate in bytes per second, `None` if it is unknown or the link is down. Drivers
     /// that connect to a peer (memif) try again in this call.
     pub(super) fn link(&self) -> Option<u64> {
+        let _one_at_a_time = lock(&self.link);
         let mut mbps = 0;
         // SAFETY: the port is started.
         let up = unsafe { dpdk_sys::erpc_link(self.port, &raw mut mbps) };
@@ -175,36 +224,68 @@ impl Device {
         losses.missed + losses.no_mbuf
     }
 
-    /// Sends control frames. Those that the device or the mempool refuses are lost; their senders
-    /// repeat them. The caller is the thread that owns the port's queue.
-    pub(super) fn send_control(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
-        for frame in frames.into_iter().filter(|frame| frame.len() <= self.pool.room()) {
-            let (mut mbuf, mut data) = (std::ptr::null_mut(), std::ptr::null_mut());
-            // SAFETY: room for one pointer each; the mempool is never freed.
-            let taken =
-                unsafe { dpdk_sys::erpc_take(self.pool.as_ptr(), &raw mut mbuf, &raw mut data, 1) };
-            if taken != 0 {
-                return;
+    /// Sends control frames through transmit queue `queue`. Frames that the device or the mempool
+    /// refuses are lost; their senders repeat them. The caller is the thread of an endpoint that
+    /// has this queue.
+    pub(super) fn send_control(&self, queue: u16, frames: impl IntoIterator<Item = Vec<u8>>) {
+        for frame in frames {
+            let _is_sent = self.send_frame(queue, &frame);
+        }
+    }
+
+    /// Sends frames that have waited for a neighbour, as [`Device::send_control`] does.
+    pub(super) fn send_waiting(&self, queue: u16, frames: Vec<Vec<u8>>) {
+        for frame in frames {
+            if self.send_frame(queue, &frame) {
+                let bytes = frame.len().saturating_sub(self.interface.header_len());
+                self.late_packets.fetch_add(1, Ordering::Relaxed);
+                self.late_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            } else {
+                self.unresolved.fetch_add(1, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Whether the device took the frame.
+    fn send_frame(&self, queue: u16, frame: &[u8]) -> bool {
+        let (mut mbuf, mut data) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: room for one pointer each; the mempool lives as long as `self`.
+        let error =
+            unsafe { dpdk_sys::erpc_take(self.pool.as_ptr(), &raw mut mbuf, &raw mut data, 1) };
+        if error != 0 {
+            return false;
+        }
+        let lock = &self.tx_locks[usize::from(queue)];
+        let mut sent = 0;
+        if frame.len() <= self.pool.room() && lock.acquire() {
             // SAFETY: a new mbuf has `room` bytes at `data`, and nothing else refers to them.
             unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), data, frame.len()) };
             let len = frame.len() as u16;
-            // SAFETY: one mbuf of our own with `len` bytes. One thread uses the queue: the halves
-            // of a transport are used by the thread that has the transport.
-            let sent =
-                unsafe { dpdk_sys::erpc_tx_burst(self.port, 0, &raw mut mbuf, &raw const len, 1) };
-            if sent == 0 {
-                // SAFETY: the device has not taken the mbuf.
-                unsafe { dpdk_sys::erpc_give_back(&raw mut mbuf, 1) };
-            }
+            // SAFETY: one mbuf of our own with `len` bytes. The lock gives the queue to this
+            // thread; an endpoint that needs no lock is the only user of its queue.
+            sent = unsafe {
+                dpdk_sys::erpc_tx_burst(self.port, queue, &raw mut mbuf, &raw const len, 1)
+            };
+            lock.release();
         }
+        if sent == 0 {
+            // SAFETY: the device has not taken the mbuf.
+            unsafe { dpdk_sys::erpc_give_back(&raw mut mbuf, 1) };
+        }
+        sent != 0
     }
 
     /// Asks neighbours again, and drives the link's connection. Called a few times per second, and
     /// bounded by the table of neighbours.
     #[cold]
-    pub(super) fn housekeeping(&self) {
-        let _rate = self.link();
+    pub(super) fn housekeeping(&self, queue: u16) {
+        let is_up = self.is_up();
+        if is_up && !self.was_up.swap(is_up, Ordering::Relaxed) {
+            // Peers may know the MAC address that the last process on this port had.
+            self.send_control(queue, control::announce(&self.interface));
+        } else if !is_up {
+            self.was_up.store(false, Ordering::Relaxed);
+        }
         let (ask, dropped) = {
             let mut table = self.neighbours();
             let due = table.tick(clock::now());
@@ -213,29 +294,54 @@ impl Device {
         };
         self.unresolved.fetch_add(dropped, Ordering::Relaxed);
         let ask = ask.into_iter();
-        self.send_control(
-            ask.filter_map(|ip| crate::transport::frame::control::ask(&self.interface, ip)),
-        );
+        self.send_control(queue, ask.filter_map(|ip| control::ask(&self.interface, ip)));
     }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: the port is started, and both halves are gone.
+        for handed in self.members.iter().flat_map(|member| iter::from_fn(|| member.inbox.pop())) {
+            let mut mbuf = handed.mbuf;
+            // SAFETY: the inbox has owned the mbuf, and all endpoints are gone.
+            unsafe { dpdk_sys::erpc_give_back(&raw mut mbuf, 1) };
+        }
+        // SAFETY: the port is started, and all endpoints are gone.
         unsafe { dpdk_sys::erpc_device_stop(self.port) };
-        release(&self.name);
     }
 }
 
-/// The device's address, or a random one, locally administered, for a device that has none.
-fn station(mac: [u8; 6]) -> Mac {
+/// The numbers of receive and transmit queues.
+fn queues(config: &DpdkConfig, found: &erpc_device, endpoints: u16) -> [u16; 2] {
+    let device = &config.device;
+    let wanted = match config.queues {
+        // Both ends of memif need the same number of queues.
+        0 if device.starts_with("net_memif") => 1,
+        0 => endpoints,
+        queues => queues,
+    };
+    let limit = |queues: u16, most: u16| queues.min(most).clamp(1, MAX_QUEUES);
+    // The peer of `net_ring` may send into any ring, so all are polled.
+    let rx = if device.starts_with("net_ring") { found.max_rx_queues } else { wanted };
+    [limit(rx, found.max_rx_queues), limit(wanted.min(endpoints), found.max_tx_queues)]
+}
+
+/// Asks the device to steer; false if it refuses.
+fn steer(port: u16, udp_port: u16, queues: u16, config: &DpdkConfig) -> bool {
+    let is_v6 = config.network.address.is_ipv6().into();
+    // SAFETY: the port is started and ours.
+    unsafe {
+        dpdk_sys::erpc_steer(port, udp_port, queues, is_v6, config.vlan.is_some().into()) == 0
+    }
+}
+
+/// The device's address, or a locally administered one for a device that has none: random for the
+/// process, with the port's number.
+fn station(mac: [u8; 6], port: u16) -> Mac {
     if mac != [0; 6] {
         return Mac(mac);
     }
-    let [a, b, c, d, e, ..] = random_key().0.to_ne_bytes();
-    Mac([0x02, a, b, c, d, e])
-}
-
-fn release(name: &str) {
-    lock(&IN_USE).get_or_insert_default().remove(name);
+    static PROCESS: OnceLock<[u8; 8]> = OnceLock::new();
+    let [a, b, c, ..] = *PROCESS.get_or_init(|| random_key().0.to_ne_bytes());
+    let [high, low] = port.to_be_bytes();
+    Mac([0x02, a, b, c, high, low])
 }

@@ -5,21 +5,25 @@
 //!   DpdkTransport
 //!   +-- DpdkRx   rte_eth_rx_burst, packets lent from mbufs         rx.rs
 //!   +-- DpdkTx   packets copied to mbufs, rte_eth_tx_burst         tx.rs
-//!   +-- Device   the started port and its mempools                 device.rs
-//!   +-- eal      DPDK itself, once per process                     eal.rs
+//!   +-- Device   the started port, shared by a group of endpoints  device.rs
+//!       +-- Member     an endpoint's inbox and bell                group.rs
+//!       +-- Mempool    the memory of packets                       pool.rs
+//!
+//!   eal          DPDK itself, once per process                     eal.rs
 //! ```
 //!
 //! [`ring_pair`] connects two ports within a process, for tests.
 //!
 //! The frames are real: Ethernet, IPv4 or IPv6, UDP ([`frame`](super::frame)), so switches, RSS and
-//! tcpdump understand them. An endpoint has a port of its own, and the port's address belongs to
-//! the endpoint.
+//! tcpdump understand them. The endpoints of a port have its address, and one UDP port each.
 
 mod bell;
 mod config;
 mod device;
 mod eal;
-
+mod group;
+mod inbox;
+mod pool;
 mod rings;
 mod rx;
 mod transport;
@@ -27,6 +31,7 @@ mod tx;
 
 pub use config::{DpdkConfig, DpdkError};
 pub use eal::init;
+pub use group::Steering;
 pub use rings::ring_pair;
 pub use rx::DpdkRx;
 pub use transport::DpdkTransport;

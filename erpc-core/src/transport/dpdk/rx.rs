@@ -8,6 +8,7 @@ use dpdk_sys::{erpc_frame, rte_mbuf};
 
 use super::device::Device;
 use super::eal;
+use super::group::{HandedOver, Lent, Steering};
 use crate::clock;
 use crate::time::Instant;
 use crate::transport::frame::{FrameDrop, FrameDrops, Packet, Resolve, control, parse};
@@ -19,18 +20,21 @@ const BURSTS_PER_LOOK: u32 = 1 << 14;
 /// Time between two rounds of housekeeping, in ns.
 const HOUSEKEEPING: u64 = 100_000_000;
 
-/// A datagram within a mbuf of the burst.
-#[derive(Clone, Copy)]
-struct Lent {
-    route: UdpRoute,
-    data: *const u8,
-    len: u32,
-    marked: bool,
-}
-
 /// The receiving half of a [`DpdkTransport`](super::DpdkTransport).
 pub struct DpdkRx {
     device: Arc<Device>,
+    index: usize,
+    /// Whether this endpoint is alone, with one queue.
+    is_alone: bool,
+    /// The first of this endpoint's receive queues. The others follow at a distance of the number of
+    /// endpoints.
+    home: usize,
+    /// The queue of another endpoint that is polled next.
+    visited: usize,
+    /// The members that have got datagrams since they were last woken: one bit each.
+    to_wake: u64,
+    is_drained: bool,
+    tx_queue: u16,
     /// The mbufs of the last burst, of which `held` are ours.
     mbufs: [*mut rte_mbuf; MAX_BURST],
     held: usize,
@@ -46,14 +50,21 @@ pub struct DpdkRx {
     marks: bool,
 }
 
-// SAFETY: the mbufs belong to this queue alone, and a thread may use a port that another thread has
+// SAFETY: the mbufs and what is lent from them belong to this queue alone, and a thread may use a port that another thread has
 // used before.
 unsafe impl Send for DpdkRx {}
 
 impl DpdkRx {
-    pub(super) fn new(device: Arc<Device>) -> Self {
+    pub(super) fn new(device: Arc<Device>, index: usize) -> Self {
         let route = UdpRoute::from_v4(0, 0);
         Self {
+            index,
+            is_alone: device.steering == Steering::Single,
+            home: index % device.rx_locks.len(),
+            visited: 0,
+            to_wake: 0,
+            is_drained: true,
+            tx_queue: (index % device.tx_locks.len()) as u16,
             device,
             mbufs: [std::ptr::null_mut(); MAX_BURST],
             held: 0,
@@ -106,15 +117,15 @@ impl DpdkRx {
         let now = clock::now();
         if now.nanos_since(self.looked) >= HOUSEKEEPING {
             self.looked = now;
-            self.device.housekeeping();
+            self.device.housekeeping(self.tx_queue);
         }
     }
 
     #[cold]
-    fn control(device: &Device, packet: &Packet<'_>) {
+    fn control(device: &Device, queue: u16, packet: &Packet<'_>) {
         match *packet {
             Packet::Echo(echo) => {
-                device.send_control(control::echo_reply(&device.interface, &echo))
+                device.send_control(queue, control::echo_reply(&device.interface, &echo))
             }
             Packet::Resolve(message) => {
                 let (ip, mac, asks) = match message {
@@ -131,9 +142,153 @@ impl DpdkRx {
                     frame[..6].copy_from_slice(&mac.0);
                 }
                 let answer = asks.then(|| control::tell(&device.interface, ip, mac)).flatten();
-                device.send_control(answer.into_iter().chain(waiting));
+                device.send_control(queue, answer);
+                device.send_waiting(queue, waiting);
             }
             Packet::Datagram(_) => {}
+        }
+    }
+
+    /// Receives up to `MAX_BURST - held` frames from `queue`. Returns whether there may be more.
+    #[inline(always)]
+    fn receive<const ALONE: bool>(&mut self, queue: u16) -> bool {
+        let start = if ALONE { 0 } else { self.held };
+        let room = MAX_BURST - start;
+        // SAFETY: both arrays have room for `room` entries from here. This thread alone uses the
+        // queue, which is set up and started: it is the only endpoint, or has the queue's lock.
+        let count = unsafe {
+            dpdk_sys::erpc_rx_burst(
+                self.device.port,
+                queue,
+                self.mbufs[start..].as_mut_ptr(),
+                self.frames[start..].as_mut_ptr(),
+                room as u16,
+            )
+        };
+        let count = usize::from(count).min(room);
+        if ALONE {
+            self.held = count;
+        }
+        for at in start..start + count {
+            if ALONE {
+                self.sort::<true>(at);
+            } else {
+                let mbuf = self.mbufs[at];
+                if self.sort::<false>(at) {
+                    self.mbufs[self.held] = mbuf;
+                    self.held += 1;
+                }
+            }
+        }
+        count == room
+    }
+
+    /// Handles frame `at`. False if its mbuf now belongs to another endpoint.
+    #[inline(always)]
+    fn sort<const ALONE: bool>(&mut self, at: usize) -> bool {
+        let (device, frame) = (&*self.device, &self.frames[at]);
+        if frame.segments != 1 {
+            self.drops.count(FrameDrop::Oversized);
+            return true;
+        }
+        if frame.checksums == 2 {
+            self.drops.count(FrameDrop::Checksum);
+            return true;
+        }
+        // SAFETY: the mbuf is ours until the next burst or until it is handed over, and its only
+        // segment has `len` bytes at `data`.
+        let bytes = unsafe { slice::from_raw_parts(frame.data, frame.len as usize) };
+        let verified = device.verifies && frame.checksums == 1;
+        match parse(bytes, &device.interface, verified) {
+            Ok(Packet::Datagram(datagram)) if datagram.payload.len() > device.max_datagram => {
+                self.drops.count(FrameDrop::Oversized);
+            }
+            Ok(Packet::Datagram(datagram)) => {
+                let lent = Lent {
+                    route: datagram.source,
+                    data: datagram.payload.as_ptr(),
+                    len: datagram.payload.len() as u32,
+                    marked: datagram.marked,
+                };
+                match device.member_at(datagram.port) {
+                    Some(member) if ALONE || member == self.index => self.lend(lent),
+                    Some(member) => return !self.hand_over(member, self.mbufs[at], lent),
+                    None => self.drops.count(FrameDrop::NoEndpoint),
+                }
+            }
+            Ok(packet) => Self::control(device, self.tx_queue, &packet),
+            Err(reason) => self.drops.count(reason),
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn lend(&mut self, lent: Lent) {
+        self.bytes += u64::from(lent.len);
+        self.lent[self.count] = Lent { marked: lent.marked && self.marks, ..lent };
+        self.count += 1;
+    }
+
+    /// Hands a datagram over to its endpoint. False if that has no room, or is closed: then the mbuf
+    /// stays here.
+    fn hand_over(&mut self, member: usize, mbuf: *mut rte_mbuf, lent: Lent) -> bool {
+        let to = &self.device.members[member];
+        if to.is_closed.load(Ordering::Relaxed) {
+            self.drops.count(FrameDrop::NoEndpoint);
+            return false;
+        }
+        if !to.inbox.push(HandedOver { mbuf, lent }) {
+            to.overflow.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        self.to_wake |= 1 << member;
+        true
+    }
+
+    /// Takes what other endpoints have handed over. Returns whether there may be more.
+    fn take_inbox(&mut self) -> bool {
+        while self.held < MAX_BURST {
+            let Some(HandedOver { mbuf, lent }) = self.device.members[self.index].inbox.pop()
+            else {
+                return false;
+            };
+            self.mbufs[self.held] = mbuf;
+            self.held += 1;
+            self.lend(lent);
+        }
+        true
+    }
+
+    /// Polls a queue that other endpoints poll too. Returns whether there may be more.
+    fn poll(&mut self, queue: usize) -> bool {
+        if !self.device.rx_locks[queue].try_acquire() {
+            // The endpoint that polls the queue may fill the inbox.
+            let _more = self.take_inbox();
+            return true;
+        }
+        // While the queue is locked, nobody hands over its datagrams. Those of the inbox are older
+        // than those of the queue.
+        let has_more = self.take_inbox() || self.receive::<false>(queue as u16);
+        self.device.rx_locks[queue].release();
+        has_more
+    }
+
+    fn burst_of_group(&mut self) {
+        let (queues, members) = (self.device.rx_locks.len(), self.device.members.len());
+        let mut has_more = false;
+        for queue in (self.home..queues).step_by(members) {
+            has_more |= self.poll(queue);
+        }
+        // Datagrams for this endpoint may lie in the queue of one that is busy or asleep.
+        if self.held == 0 && queues > 1 && self.device.steering != Steering::Rules {
+            self.visited = (self.visited + 1) % queues;
+            self.poll(self.visited);
+        }
+        self.is_drained = !has_more;
+        let mut to_wake = std::mem::take(&mut self.to_wake);
+        while to_wake != 0 {
+            self.device.members[to_wake.trailing_zeros() as usize].bell.ring_sleeper();
+            to_wake &= to_wake - 1;
         }
     }
 }
@@ -148,47 +303,10 @@ impl RxQueue for DpdkRx {
             self.look();
         }
         self.bursts = self.bursts.wrapping_add(1);
-        let device = &*self.device;
-        // SAFETY: both arrays have room for `MAX_BURST` entries. One thread uses the queue, which
-        // is set up and started.
-        let held = unsafe {
-            dpdk_sys::erpc_rx_burst(
-                device.port,
-                0,
-                self.mbufs.as_mut_ptr(),
-                self.frames.as_mut_ptr(),
-                MAX_BURST as u16,
-            )
-        };
-        self.held = usize::from(held).min(MAX_BURST);
-        for frame in &self.frames[..self.held] {
-            if frame.segments != 1 {
-                self.drops.count(FrameDrop::Oversized);
-                continue;
-            }
-            if frame.checksums == 2 {
-                self.drops.count(FrameDrop::Checksum);
-                continue;
-            }
-            // SAFETY: the mbuf is ours until the next burst, and its only segment has `len` bytes at
-            // `data`.
-            let bytes = unsafe { slice::from_raw_parts(frame.data, frame.len as usize) };
-            let verified = device.verifies && frame.checksums == 1;
-            match parse(bytes, &device.interface, verified) {
-                Ok(Packet::Datagram(datagram)) if datagram.port == device.udp_port => {
-                    self.bytes += datagram.payload.len() as u64;
-                    self.lent[self.count] = Lent {
-                        route: datagram.source,
-                        data: datagram.payload.as_ptr(),
-                        len: datagram.payload.len() as u32,
-                        marked: datagram.marked && self.marks,
-                    };
-                    self.count += 1;
-                }
-                Ok(Packet::Datagram(_)) => self.drops.count(FrameDrop::NoEndpoint),
-                Ok(packet) => Self::control(device, &packet),
-                Err(reason) => self.drops.count(reason),
-            }
+        if self.is_alone {
+            self.is_drained = !self.receive::<true>(0);
+        } else {
+            self.burst_of_group();
         }
         self.packets += self.count as u64;
         self.count
@@ -197,7 +315,7 @@ impl RxQueue for DpdkRx {
     #[inline]
     fn is_drained(&self) -> bool {
         // Drivers hand out whole bursts while they have packets.
-        self.held < MAX_BURST
+        self.is_drained
     }
 
     #[inline]
@@ -212,6 +330,12 @@ impl RxQueue for DpdkRx {
 
 impl Drop for DpdkRx {
     fn drop(&mut self) {
+        self.give_back();
+        // What is handed over from now on is returned with the device.
+        self.device.members[self.index].is_closed.store(true, Ordering::Relaxed);
+        while self.take_inbox() {
+            self.give_back();
+        }
         self.give_back();
     }
 }

@@ -1,4 +1,4 @@
-//! An endpoint on a port of its own.
+//! An endpoint on a port, alone or in a group.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::bell::Bell;
 use super::config::{DpdkConfig, DpdkError};
 use super::device::Device;
+use super::group::{Member, Steering};
 use super::rx::DpdkRx;
 use super::tx::DpdkTx;
 use crate::random::random_key;
@@ -25,41 +25,82 @@ const RTT_NOISE: Duration = Duration::from_micros(50);
 /// Bounds of a pause. Pauses double while no packet arrives.
 const PAUSE: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
-/// An endpoint on a port of its own. It may move to another thread before it is used.
+/// An endpoint on a port, alone or in a group. It may move to another thread before it is used.
 ///
 /// Start DPDK first, with [`init`](super::init).
 pub struct DpdkTransport {
     rx: DpdkRx,
     tx: DpdkTx,
     device: Arc<Device>,
-    bell: Arc<Bell>,
+    index: usize,
     pause: Duration,
     /// Packets that had arrived at the last pause.
     received: u64,
-    max_datagram: usize,
 }
 
 impl DpdkTransport {
-    /// Starts the port. Its link may come up later.
+    /// Starts the port for one endpoint. The link may come up later.
     ///
     /// # Errors
     /// [`DpdkError`]. Its message says how to fix the problem.
     pub fn open(config: &DpdkConfig) -> Result<Self, DpdkError> {
+        let count = DpdkError::Endpoints { count: 1, udp_port: config.udp_port };
+        Self::open_group(config, 1)?.pop().ok_or(count)
+    }
+
+    /// Starts the port for several endpoints, 1 to 64. Endpoint `i` receives at the configured UDP
+    /// port plus `i`. Each has a pair of queues of its own if the port has as many. The port is
+    /// stopped when the last endpoint is dropped.
+    ///
+    /// An endpoint that polls a shared queue hands datagrams for others over, so it needs no
+    /// endpoint but itself to run.
+    ///
+    /// # Errors
+    /// [`DpdkError`]. Its message says how to fix the problem.
+    pub fn open_group(config: &DpdkConfig, endpoints: usize) -> Result<Vec<Self>, DpdkError> {
+        let refused = || DpdkError::Endpoints { count: endpoints, udp_port: config.udp_port };
+        let count = u16::try_from(endpoints).ok().filter(|count| (1..=64).contains(count));
+        let count = count.ok_or_else(refused)?;
         let udp_port = match config.udp_port {
-            0 => 32_768 + (random_key().0 % 28_232) as u16,
+            0 => 32_768 + (random_key().0 % 28_232) as u16 - count,
             port => port,
         };
-        let device = Arc::new(Device::open(config, udp_port)?);
-        let ip = if config.network.address.is_ipv4() { 20 } else { 40 };
-        Ok(Self {
-            rx: DpdkRx::new(Arc::clone(&device)),
-            tx: DpdkTx::new(Arc::clone(&device)),
-            device,
-            bell: Arc::default(),
+        udp_port.checked_add(count - 1).ok_or_else(refused)?;
+        let device = Arc::new(Device::open(config, udp_port, count)?);
+        let member = |index| Self {
+            rx: DpdkRx::new(Arc::clone(&device), index),
+            tx: DpdkTx::new(Arc::clone(&device), index),
+            device: Arc::clone(&device),
+            index,
             pause: PAUSE[0],
             received: 0,
-            max_datagram: usize::from(config.mtu) - ip - 8,
-        })
+        };
+        Ok((0..endpoints).map(member).collect())
+    }
+
+    /// How datagrams reach this endpoint.
+    #[must_use]
+    pub fn steering(&self) -> Steering {
+        self.device.steering
+    }
+
+    /// Descriptors for datagrams to this endpoint.
+    fn share(&self) -> u32 {
+        let (queues, endpoints) = (self.device.rx_locks.len(), self.device.members.len());
+        let descriptors = u32::from(self.device.descriptors);
+        descriptors * queues.min(endpoints) as u32 / endpoints as u32
+    }
+
+    /// Whether the port's link is up. While it is down, sent datagrams are dropped and counted
+    /// ([`TransportStats::tx_dropped`]) once the port's queue is full. Asks the driver; call it a few
+    /// times per second at most.
+    #[must_use]
+    pub fn is_link_up(&self) -> bool {
+        self.device.is_up()
+    }
+
+    fn member(&self) -> &Member {
+        &self.device.members[self.index]
     }
 
     /// Received frames that were dropped, by reason.
@@ -81,14 +122,14 @@ impl Transport for DpdkTransport {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            max_datagram: self.max_datagram,
+            max_datagram: self.device.max_datagram,
             burst: MAX_BURST,
-            inline: self.max_datagram,
+            inline: self.device.max_datagram,
             charge: ChargeModel::Ring,
-            rx_capacity: u32::from(self.device.descriptors) * ChargeModel::RING_ENTRY,
+            rx_capacity: self.share() * ChargeModel::RING_ENTRY,
             min_rto: MIN_RTO,
             rtt_noise: RTT_NOISE,
-            steer: 0,
+            steer: self.index as u8,
             // UDP's checksum, or the user has said that the link damages nothing.
             integrity: true,
         }
@@ -96,12 +137,12 @@ impl Transport for DpdkTransport {
 
     fn local_route(&self) -> UdpRoute {
         let ip = self.device.interface.networks[0].address;
-        SocketAddr::new(ip, self.device.udp_port).into()
+        SocketAddr::new(ip, self.device.udp_port + self.index as u16).into()
     }
 
     fn path(&mut self, _peer: &UdpRoute) -> Path {
         let link = self.device.link().map_or(Link::Unknown, Link::Rate);
-        Path { datagram: self.max_datagram, link }
+        Path { datagram: self.device.max_datagram, link }
     }
 
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
@@ -116,24 +157,30 @@ impl Transport for DpdkTransport {
         let (packets, _) = self.rx.received();
         let has_received = std::mem::replace(&mut self.received, packets) != packets;
         self.pause = if has_received { PAUSE[0] } else { (self.pause * 2).min(PAUSE[1]) };
-        self.bell.pause(timeout.map_or(self.pause, |timeout| timeout.min(self.pause)));
+        let member = self.member();
+        let pause = timeout.map_or(self.pause, |timeout| timeout.min(self.pause));
+        member.bell.pause(pause, || member.inbox.has_item());
     }
 
     fn waker(&self) -> Waker {
-        let bell = Arc::clone(&self.bell);
+        let bell = Arc::clone(&self.member().bell);
         Waker::new(move || bell.ring())
     }
 
     fn stats(&self) -> TransportStats {
         let ((rx_packets, rx_bytes), [tx_packets, tx_bytes, dropped]) =
             (self.rx.received(), self.tx.counters());
+        // The counters of the port belong to no endpoint. The first reports them, so that sums are
+        // right.
+        let of_port = |count| if self.index == 0 { count } else { 0 };
+        let overflow = self.member().overflow.load(Ordering::Relaxed);
         TransportStats {
             rx_packets,
             rx_bytes,
-            tx_packets,
-            tx_bytes,
-            rx_overflow: self.device.losses(),
-            tx_dropped: dropped + self.device.unresolved.load(Ordering::Relaxed),
+            tx_packets: tx_packets + of_port(self.device.late_packets.load(Ordering::Relaxed)),
+            tx_bytes: tx_bytes + of_port(self.device.late_bytes.load(Ordering::Relaxed)),
+            rx_overflow: of_port(self.device.losses()) + overflow,
+            tx_dropped: dropped + of_port(self.device.unresolved.load(Ordering::Relaxed)),
             rx_truncated: self.rx.drops().of(FrameDrop::Oversized),
         }
     }

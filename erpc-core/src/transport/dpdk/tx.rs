@@ -27,6 +27,10 @@ const HEADERS: usize = 16_384;
 /// Mbufs `[sent, staged)` are filled, `[staged, taken)` are empty and ours.
 pub struct DpdkTx {
     device: Arc<Device>,
+    udp_port: u16,
+    queue: u16,
+    /// Whether other endpoints send through the queue too.
+    is_shared: bool,
     mbufs: [*mut rte_mbuf; STAGED],
     data: [*mut u8; STAGED],
     lengths: [u16; STAGED],
@@ -38,8 +42,12 @@ pub struct DpdkTx {
     last: Option<(UdpRoute, Header)>,
     version: u32,
     room: usize,
+    /// Bytes in front of every datagram: all peers have the family of the port's address.
+    header_len: u64,
     packets: u64,
     bytes: u64,
+    /// Bytes of the staged datagrams.
+    staged_bytes: u64,
     dropped: u64,
     ecn: bool,
 }
@@ -48,9 +56,16 @@ pub struct DpdkTx {
 unsafe impl Send for DpdkTx {}
 
 impl DpdkTx {
-    pub(super) fn new(device: Arc<Device>) -> Self {
+    pub(super) fn new(device: Arc<Device>, index: usize) -> Self {
+        let queues = device.tx_locks.len();
+        let queue = index % queues;
         Self {
+            udp_port: device.udp_port + index as u16,
+            queue: queue as u16,
+            is_shared: (0..device.members.len())
+                .any(|other| other != index && other % queues == queue),
             room: device.pool.room(),
+            header_len: device.interface.header_len() as u64,
             device,
             mbufs: [std::ptr::null_mut(); STAGED],
             data: [std::ptr::null_mut(); STAGED],
@@ -63,6 +78,7 @@ impl DpdkTx {
             version: 0,
             packets: 0,
             bytes: 0,
+            staged_bytes: 0,
             dropped: 0,
             ecn: false,
         }
@@ -106,11 +122,10 @@ impl DpdkTx {
         // `room`. DPDK's memory is initialized: it was zeroed by the system.
         let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged], total) };
         fill(&mut frame[header.len()..]);
-        header.write(frame, self.device.udp_port, route.port());
+        header.write(frame, self.udp_port, route.port());
         self.lengths[self.staged] = total as u16;
         self.staged += 1;
-        self.packets += 1;
-        self.bytes += len as u64;
+        self.staged_bytes += len as u64;
         if self.staged - self.sent >= MAX_BURST {
             self.ring();
         }
@@ -160,21 +175,44 @@ impl DpdkTx {
         if count == 0 {
             return;
         }
-        // SAFETY: the mbufs `[sent, staged)` are ours and filled with `lengths` bytes. One thread uses
-        // the queue. Those that the device takes are its own from now on.
+        let lock = &self.device.tx_locks[usize::from(self.queue)];
+        if self.is_shared && !lock.acquire() {
+            return;
+        }
+        // SAFETY: the mbufs `[sent, staged)` are ours and filled with `lengths` bytes. This thread
+        // alone uses the queue. Those that the device takes are its own from now on.
         let sent = unsafe {
             dpdk_sys::erpc_tx_burst(
                 self.device.port,
-                0,
+                self.queue,
                 self.mbufs[self.sent..].as_mut_ptr(),
                 self.lengths[self.sent..].as_ptr(),
                 count as u16,
             )
         };
-        self.sent += usize::from(sent).min(count);
+        if self.is_shared {
+            lock.release();
+        }
+        let taken = usize::from(sent).min(count);
+        self.packets += taken as u64;
+        if taken == count {
+            self.bytes += std::mem::take(&mut self.staged_bytes);
+        } else {
+            self.count_some(taken);
+        }
+        self.sent += taken;
         if self.sent == self.taken {
             (self.sent, self.staged, self.taken) = (0, 0, 0);
         }
+    }
+
+    /// Counts the bytes of the first `taken` staged packets.
+    #[cold]
+    fn count_some(&mut self, taken: usize) {
+        let frames: u64 = self.lengths[self.sent..][..taken].iter().copied().map(u64::from).sum();
+        let bytes = frames - taken as u64 * self.header_len;
+        self.staged_bytes -= bytes;
+        self.bytes += bytes;
     }
 
     /// Looks up the peer's MAC address. The packet waits for the answer, or is dropped.
@@ -197,7 +235,7 @@ impl DpdkTx {
             if let Some(fill) = fill.take() {
                 fill(&mut frame[draft.len()..]);
             }
-            draft.write(&mut frame, device.udp_port, route.port());
+            draft.write(&mut frame, self.udp_port, route.port());
             frame
         };
         let resolution = device.neighbours().resolve(hop, clock::now(), frame);
@@ -211,7 +249,9 @@ impl DpdkTx {
                     self.send(route, len, fill);
                 }
             }
-            (Resolution::Ask, _) => device.send_control(control::ask(&device.interface, hop)),
+            (Resolution::Ask, _) => {
+                device.send_control(self.queue, control::ask(&device.interface, hop));
+            }
             (Resolution::Waiting, _) => {}
             _ => self.dropped += 1,
         }

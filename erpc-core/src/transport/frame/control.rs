@@ -37,6 +37,17 @@ pub fn tell(interface: &Interface, ip: IpAddr, mac: Mac) -> Option<Vec<u8>> {
     }
 }
 
+/// Tells all hosts of the link this host's MAC address, so that those that know an old one forget
+/// it: an ARP announcement (RFC 5227), and an unsolicited advertisement of NDP.
+#[must_use]
+pub fn announce(interface: &Interface) -> Vec<Vec<u8>> {
+    const ALL: (Ipv6Addr, Mac) =
+        (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), Mac([0x33, 0x33, 0, 0, 0, 1]));
+    let v4 = interface.v4().map(|own| arp(interface, own, 1, Mac::BROADCAST, Mac([0; 6]), own));
+    let v6 = interface.v6().map(|own| neighbour(interface, ALL.1, [own, ALL.0], own, false));
+    v4.into_iter().chain(v6).collect()
+}
+
 /// Answers an echo request.
 #[must_use]
 pub fn echo_reply(interface: &Interface, echo: &Echo<'_>) -> Option<Vec<u8>> {

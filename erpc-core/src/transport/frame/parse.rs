@@ -255,7 +255,9 @@ fn arp(body: &[u8], interface: &Interface) -> Result<Resolve, FrameDrop> {
         return Err(FrameDrop::Protocol);
     }
     let own = interface.v4().ok_or(FrameDrop::NotOurs)?;
-    if arp[24..28] != own.octets() {
+    // A host that announces itself asks for its own address.
+    let announces = arp[24..28] == arp[14..18];
+    if arp[24..28] != own.octets() && !announces {
         return Err(FrameDrop::NotOurs);
     }
     let ip = Ipv4Addr::new(arp[14], arp[15], arp[16], arp[17]);
@@ -265,6 +267,7 @@ fn arp(body: &[u8], interface: &Interface) -> Result<Resolve, FrameDrop> {
         return Err(FrameDrop::Source);
     }
     match arp[6..8] {
+        [0, 1 | 2] if announces => Ok(Resolve::Tells { ip: ip.into(), mac }),
         [0, 1] => Ok(Resolve::Asks { ip: ip.into(), mac }),
         [0, 2] => Ok(Resolve::Tells { ip: ip.into(), mac }),
         _ => Err(FrameDrop::Protocol),

@@ -188,3 +188,28 @@ fn peers_elsewhere_are_reached_through_the_gateway() {
     assert_eq!(hop([10, 0, 1, 7]), Some([10, 0, 0, 254].into()));
     assert_eq!(own.next_hop(Ipv6Addr::LOCALHOST.into()), None);
 }
+
+#[test]
+fn an_announcement_updates_who_knows_the_host_and_nobody_else() {
+    let (a, b) = (host(1, None), host(2, None));
+    let frames = control::announce(&a);
+    assert_eq!(frames.len(), 2, "both families");
+    for (frame, network) in frames.iter().zip(&a.networks) {
+        let ip = network.address;
+        assert_eq!(
+            parse(frame, &b, false),
+            Ok(Packet::Resolve(Resolve::Tells { ip, mac: a.mac })),
+            "{ip}"
+        );
+        assert_eq!(parse(frame, &a, false), Err(FrameDrop::Source), "its own announcement");
+        let now = Instant::ZERO;
+        let mut table = Neighbours::default();
+        table.learn(ip, a.mac, false, now);
+        assert_eq!(table.resolve(ip, now, Vec::new), Resolution::Ask, "a stranger");
+        table.learn(ip, Mac([2; 6]), false, now);
+        let version = table.version();
+        table.learn(ip, a.mac, false, now);
+        assert_ne!(table.version(), version, "the old address is forgotten");
+        assert_eq!(table.resolve(ip, now, Vec::new), Resolution::Known(a.mac));
+    }
+}
