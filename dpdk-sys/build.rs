@@ -36,6 +36,7 @@ fn main() {
         .allowlist_function("rte_strerror")
         .allowlist_function("rte_thread_(un)?register")
         .allowlist_function("rte_pktmbuf_pool_create")
+        .allowlist_function("rte_mempool_free")
         .allowlist_type("erpc_.*")
         .opaque_type("rte_mbuf")
         .opaque_type("rte_mempool")

@@ -271,7 +271,8 @@ pub mod transport {
     #[cfg(feature = "dpdk")]
     pub mod dpdk {
         pub use erpc_core::transport::dpdk::{
-            DpdkConfig, DpdkError, DpdkRx, DpdkTransport, DpdkTx, NotAPort, init, ring_pair,
+            DpdkConfig, DpdkError, DpdkRx, DpdkTransport, DpdkTx, NotAPort, Steering, init,
+            ring_pair,
         };
         pub use erpc_core::transport::frame::{FrameDrop, FrameDrops, Mac, Network, NotAMac};
     }

@@ -6,6 +6,7 @@
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
+#include <rte_flow.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_prefetch.h>
@@ -14,9 +15,6 @@
 #include "shim.h"
 
 int erpc_errno(void) { return rte_errno; }
-
-/* What RSS hashes: addresses and UDP ports, so that a session's packets stay in order. */
-#define SPREAD_BY (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP)
 
 int erpc_device_find(const char *name, struct erpc_device *device)
 {
@@ -34,8 +32,8 @@ int erpc_device_find(const char *name, struct erpc_device *device)
     memset(device, 0, sizeof *device);
     device->port = port;
     device->max_mtu = info.max_mtu;
-    device->max_queues = RTE_MIN(info.max_rx_queues, info.max_tx_queues);
-    device->spreads = (info.flow_type_rss_offloads & SPREAD_BY) != 0;
+    device->max_rx_queues = info.max_rx_queues;
+    device->max_tx_queues = info.max_tx_queues;
     device->rx_checksums = (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM) != 0
         && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) != 0;
     memcpy(device->mac, mac.addr_bytes, sizeof device->mac);
@@ -60,11 +58,15 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
         conf.rxmode.mtu = setup->mtu;
     if (setup->rx_checksums)
         conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
-    conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & SPREAD_BY;
-    if (setup->queues > 1 && conf.rx_adv_conf.rss_conf.rss_hf != 0)
+    conf.rx_adv_conf.rss_conf.rss_hf
+        = info.flow_type_rss_offloads & (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP);
+    setup->rss = setup->rx_queues > 1 && conf.rx_adv_conf.rss_conf.rss_hf != 0;
+    if (setup->rss)
         conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+    else
+        conf.rx_adv_conf.rss_conf.rss_hf = 0;
     *step = "configure the device";
-    error = rte_eth_dev_configure(port, setup->queues, setup->queues, &conf);
+    error = rte_eth_dev_configure(port, setup->rx_queues, setup->tx_queues, &conf);
     if (error != 0)
         return error;
     error = rte_eth_dev_adjust_nb_rx_tx_desc(port, &setup->rx_descriptors, &setup->tx_descriptors);
@@ -74,15 +76,15 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
     rx.offloads = conf.rxmode.offloads & info.rx_queue_offload_capa;
     tx = info.default_txconf;
     tx.offloads = 0;
-    for (uint16_t queue = 0; queue < setup->queues; queue++) {
-        int socket = rte_eth_dev_socket_id(port);
-
-        *step = "set up a receive queue";
-        error = rte_eth_rx_queue_setup(port, queue, setup->rx_descriptors, socket, &rx, pool);
+    *step = "set up a receive queue";
+    for (uint16_t queue = 0; queue < setup->rx_queues; queue++) {
+        error = rte_eth_rx_queue_setup(port, queue, setup->rx_descriptors, rte_eth_dev_socket_id(port), &rx, pool);
         if (error != 0)
             return error;
-        *step = "set up a transmit queue";
-        error = rte_eth_tx_queue_setup(port, queue, setup->tx_descriptors, socket, &tx);
+    }
+    *step = "set up a transmit queue";
+    for (uint16_t queue = 0; queue < setup->tx_queues; queue++) {
+        error = rte_eth_tx_queue_setup(port, queue, setup->tx_descriptors, rte_eth_dev_socket_id(port), &tx);
         if (error != 0)
             return error;
     }
@@ -96,8 +98,47 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
     return 0;
 }
 
+int erpc_steer(uint16_t port, uint16_t udp_port, uint16_t queues, uint8_t is_v6, uint8_t has_vlan)
+{
+    const struct rte_flow_attr attributes = { .ingress = 1 };
+    const struct rte_flow_item_udp mask = { .hdr.dst_port = 0xffff };
+    struct rte_flow_error error;
+
+    for (uint16_t i = 0; i < queues; i++) {
+        const struct rte_flow_item_udp udp = { .hdr.dst_port = rte_cpu_to_be_16(udp_port + i) };
+        const struct rte_flow_action_queue queue = { .index = i };
+        const struct rte_flow_action actions[] = {
+            { .type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &queue },
+            { .type = RTE_FLOW_ACTION_TYPE_END },
+        };
+        struct rte_flow_item items[5] = { { .type = RTE_FLOW_ITEM_TYPE_ETH } };
+        int count = 1, result;
+
+        if (has_vlan)
+            items[count++].type = RTE_FLOW_ITEM_TYPE_VLAN;
+        items[count++].type = is_v6 ? RTE_FLOW_ITEM_TYPE_IPV6 : RTE_FLOW_ITEM_TYPE_IPV4;
+        items[count].type = RTE_FLOW_ITEM_TYPE_UDP;
+        items[count].spec = &udp;
+        items[count++].mask = &mask;
+        items[count].type = RTE_FLOW_ITEM_TYPE_END;
+        result = rte_flow_validate(port, &attributes, items, actions, &error);
+        if (result == 0 && rte_flow_create(port, &attributes, items, actions, &error) == NULL)
+            result = -rte_errno;
+        if (result != 0) {
+            if (i > 0)
+                (void)rte_flow_flush(port, &error);
+            return result;
+        }
+    }
+    return 0;
+}
+
 void erpc_device_stop(uint16_t port)
 {
+    struct rte_flow_error error;
+
+    /* Drivers without rules refuse, which does not matter. */
+    (void)rte_flow_flush(port, &error);
     (void)rte_eth_dev_stop(port);
 }
 
@@ -165,11 +206,25 @@ void erpc_give_back(struct rte_mbuf **mbufs, uint16_t n) { rte_pktmbuf_free_bulk
 uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint16_t *lengths, uint16_t n)
 {
     for (uint16_t i = 0; i < n; i++) {
-        mbufs[i]->data_len = lengths[i];
-        mbufs[i]->pkt_len = lengths[i];
+        if (lengths[i] != 0) {
+            mbufs[i]->data_len = lengths[i];
+            mbufs[i]->pkt_len = lengths[i];
+        }
     }
     return rte_eth_tx_burst(port, queue, mbufs, n);
 }
+
+void erpc_chain(struct rte_mbuf *head, uint16_t len, struct rte_mbuf *tail, uint16_t tail_len)
+{
+    head->data_len = len;
+    head->pkt_len = len + tail_len;
+    tail->data_len = tail_len;
+    tail->pkt_len = tail_len;
+    head->nb_segs = 2;
+    head->next = tail;
+}
+
+int erpc_pool_is_full(const struct rte_mempool *pool) { return rte_mempool_full(pool); }
 
 uint16_t erpc_room(const struct rte_mempool *pool)
 {

@@ -14,25 +14,28 @@ int rte_thread_register(void);
 void rte_thread_unregister(void);
 struct rte_mempool *rte_pktmbuf_pool_create(const char *name, unsigned n, unsigned cache_size,
                                             uint16_t priv_size, uint16_t data_room_size, int socket_id);
+void rte_mempool_free(struct rte_mempool *pool);
 
 /* What a device can do. */
 struct erpc_device {
     uint16_t port;
     uint16_t max_mtu;
-    uint16_t max_queues;  /* pairs of queues */
+    uint16_t max_rx_queues;
+    uint16_t max_tx_queues;
     uint8_t rx_checksums; /* verifies IPv4 and UDP checksums of received packets */
-    uint8_t spreads;      /* spreads received packets over its queues (RSS) */
     uint8_t mac[6];
     int socket;
 };
 
 /* How to start a device. Descriptor counts are adjusted to what the device accepts. */
 struct erpc_setup {
-    uint16_t mtu;    /* 0: leave the device's */
-    uint16_t queues; /* pairs of queues */
+    uint16_t mtu; /* 0: leave the device's */
+    uint16_t rx_queues;
+    uint16_t tx_queues;
     uint16_t rx_descriptors;
     uint16_t tx_descriptors;
     uint8_t rx_checksums;
+    uint8_t rss; /* Result: the device spreads datagrams over its receive queues by their ports. */
 };
 
 /* A received frame: its first segment. */
@@ -55,10 +58,13 @@ int erpc_errno(void);
 /* The device with this name; a negative error if there is none. */
 int erpc_device_find(const char *name, struct erpc_device *device);
 
-/* Configures and starts a device with `queues` pairs of queues. On success, stores the counts
- * of descriptors in `setup`. A negative error otherwise; `*step` names the call that failed. */
+/* Configures and starts a device. On success, stores the counts of descriptors in `setup`. A negative error otherwise; `*step` names the call that failed. */
 int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempool *pool, const char **step);
 void erpc_device_stop(uint16_t port);
+
+/* Asks the device to put datagrams for UDP port `udp_port + i` into receive queue i, for the first
+ * `queues` queues. All rules or none: then a negative error. */
+int erpc_steer(uint16_t port, uint16_t udp_port, uint16_t queues, uint8_t is_v6, uint8_t has_vlan);
 
 /* 1 if the link is up, 0 if down; `*mbps` is its rate, 0 if unknown. May drive the connection of
  * drivers that connect in the link query (memif). */
@@ -74,13 +80,20 @@ int erpc_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint8_t **data,
 /* Returns mbufs to their pools. */
 void erpc_give_back(struct rte_mbuf **mbufs, uint16_t n);
 
-/* Sets the mbufs' lengths, then sends them with one doorbell. Returns how many the device took. */
+/* Sets the mbufs' lengths, except those that are 0, then sends them with one doorbell. Returns how many the device took. */
 uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint16_t *lengths, uint16_t n);
 
 /* Makes the ports net_ring_<a> and net_ring_<b>. What one sends, the other receives, over `queues`
  * rings of `size` entries (a power of two) in each direction; `number` distinguishes their names.
  * A negative error otherwise. */
 int erpc_ring_pair(const char *a, const char *b, uint16_t queues, uint32_t size, uint32_t number);
+
+/* Makes one packet of two, each of one segment: `len` bytes of `head`, then `tail_len` of `tail`.
+ * erpc_tx_burst sends it if its length there is 0. */
+void erpc_chain(struct rte_mbuf *head, uint16_t len, struct rte_mbuf *tail, uint16_t tail_len);
+
+/* Whether all mbufs are back in their pool. Only when no thread uses the pool. */
+int erpc_pool_is_full(const struct rte_mempool *pool);
 
 /* The bytes of a mbuf that data may fill. */
 uint16_t erpc_room(const struct rte_mempool *pool);

@@ -1,7 +1,9 @@
 //! Endpoints on pairs of DPDK ports (`net_ring`) within this process. DPDK starts once for all tests;
 //! each has a pair of its own.
 
+use std::ffi::CString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ptr;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use erpc_core::client::Session;
 use erpc_core::endpoint::Endpoint;
-use erpc_core::protocol::EndpointConfig;
+use erpc_core::protocol::{Acceptor, EndpointConfig, ListenGroup};
 use erpc_core::service::{Method, Mode, Request, Response, Routes};
 use erpc_core::status::Status;
-use erpc_core::transport::dpdk::{self, DpdkConfig, DpdkError, DpdkTransport};
+use erpc_core::transport::dpdk::{self, DpdkConfig, DpdkTransport, Steering};
+use erpc_core::transport::frame::{FrameDrop, Header, Interface, Mac, Network, checksum};
+use erpc_core::transport::{RxQueue, Transport, TxQueue};
 
 const ECHO: Method<Vec<u8>, Vec<u8>> = Method::new("test.v1.Test/Echo");
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)), 31_850);
@@ -43,11 +47,55 @@ fn port(device: &str, last: u8) -> DpdkConfig {
     DpdkConfig::new(device, [10, 9, 0, last].into(), 24).mtu(9_000)
 }
 
-fn serve(endpoint: &Endpoint<DpdkTransport>) {
+fn routes() -> Arc<Routes> {
     let mut routes = Routes::new();
     routes.unary(ECHO, Mode::Dispatch, &Arc::new(()), echo).expect("one method");
-    assert!(endpoint.serve(Arc::new(routes), None));
+    Arc::new(routes)
+}
+
+fn serve(endpoint: &Endpoint<DpdkTransport>) {
+    assert!(endpoint.serve(routes(), None));
     endpoint.listen();
+}
+
+fn endpoint(transport: DpdkTransport) -> Endpoint<DpdkTransport> {
+    Endpoint::new(transport, EndpointConfig::new()).expect("default settings")
+}
+
+/// The endpoints of a port's group.
+fn group(config: &DpdkConfig, count: usize) -> Vec<Endpoint<DpdkTransport>> {
+    let group = DpdkTransport::open_group(config, count).expect("a group");
+    group.into_iter().map(endpoint).collect()
+}
+
+/// Serves on all endpoints as one listening group.
+fn serve_as_group(members: &[Endpoint<DpdkTransport>]) {
+    let ports = (0..members.len() as u16).map(|at| SERVER.port() + at).collect();
+    let group = Arc::new(ListenGroup::new([7; 16], ports));
+    for (member, steer) in members.iter().zip(0..) {
+        assert!(member.serve(routes(), None));
+        member.listen_in(Acceptor::new(Arc::clone(&group), steer));
+    }
+}
+
+/// Calls `session` and runs turns of `all` until the answer has arrived.
+fn call(
+    client: &Endpoint<DpdkTransport>,
+    session: &Session<DpdkTransport>,
+    len: usize,
+    all: &[&Endpoint<DpdkTransport>],
+) {
+    let request = message(len);
+    let call = client.spawn(session.call(&ECHO, &request));
+    let end = Instant::now() + PATIENCE;
+    while !call.is_finished() {
+        assert!(Instant::now() < end, "{len} bytes take too long");
+        for endpoint in all {
+            endpoint.run_once();
+        }
+    }
+    let answer = client.block_on(call).expect("an answer");
+    assert!(answer == request, "{len} bytes");
 }
 
 fn message(len: usize) -> Vec<u8> {
@@ -98,68 +146,307 @@ fn client_and_server_on_one_thread_by_turns() {
     serve(&server);
     let session: Session<DpdkTransport> = client.open(SERVER.into());
     for len in [0, 32, 100_000] {
-        let request = message(len);
-        let call = client.spawn(session.call(&ECHO, &request));
-        let end = Instant::now() + PATIENCE;
-        while !call.is_finished() {
-            assert!(Instant::now() < end, "{len} bytes take too long");
-            server.run_once();
-            client.run_once();
-        }
-        let answer = client.block_on(call).expect("an answer");
-        assert!(answer == request, "{len} bytes");
+        call(&client, &session, len, &[&server, &client]);
     }
 }
 
-/// Two endpoints at each end, on two pairs of queues that are connected one to one. Only one loop of
-/// the clients runs at a time, so packets for it arrive at queues that nobody else polls.
 #[test]
-fn endpoints_of_a_port_hand_over_packets_also_for_siblings_that_stand_still() {
-    let [a, b] = pair(2);
-    let stop = Arc::new(AtomicBool::new(false));
-    let servers = DpdkTransport::open_group(&port(&a, 1).queues(2), 31_850, 2).expect("a port");
-    let threads: Vec<_> = servers
-        .into_iter()
-        .map(|transport| {
-            let stop = Arc::clone(&stop);
-            thread::spawn(move || {
-                let endpoint =
-                    Endpoint::new(transport, EndpointConfig::new()).expect("default settings");
-                serve(&endpoint);
-                let end = Instant::now() + PATIENCE;
-                endpoint.run_until(|| stop.load(Ordering::Relaxed) || Instant::now() > end);
-            })
-        })
-        .collect();
-    let clients = DpdkTransport::open_group(&port(&b, 2).queues(2), 0, 2).expect("a port");
-    let open = |transport| Endpoint::new(transport, EndpointConfig::new());
-    let clients: Vec<_> =
-        clients.into_iter().map(|transport| open(transport).expect("default settings")).collect();
-    for client in &clients {
-        for number in 0..2 {
-            let server = SocketAddr::new(SERVER.ip(), SERVER.port() + number);
-            let session: Session<DpdkTransport> = client.connect(server).expect("an address");
-            for len in [0, 32, 100_000] {
-                let request = message(len);
-                let call = client.timeout(PATIENCE, session.call(&ECHO, &request));
-                let answer = client.block_on(call).expect("in time").expect("an answer");
-                assert!(answer == request, "{len} bytes");
+fn a_group_is_counted_and_closes_with_its_last_member() {
+    let [a, _] = pair(1);
+    let first = port(&a, 1).udp_port(65_530);
+    for count in [0, 7, 65] {
+        assert!(DpdkTransport::open_group(&first, count).is_err(), "{count} endpoints");
+    }
+    let mut group = DpdkTransport::open_group(&first, 6).expect("UDP ports up to 65,535");
+    assert!(group.iter().all(|member| member.steering() == Steering::Software));
+    let last = group.pop();
+    drop(group);
+    assert!(DpdkTransport::open(&first).is_err(), "the last member uses the port");
+    drop(last);
+    // Mempools of the device are used again: there is memory for about ten.
+    for _ in 0..40 {
+        let single = DpdkTransport::open(&first).expect("the port is closed");
+        assert_eq!(single.steering(), Steering::Single);
+    }
+}
+
+#[test]
+fn groups_call_groups_over_shared_and_own_queues() {
+    for queues in [1, 2, 3] {
+        let [a, b] = pair(queues);
+        let servers = group(&port(&a, 1).udp_port(SERVER.port()).mtu(1_500), 3);
+        let clients = group(&port(&b, 2).mtu(1_500), 2);
+        serve_as_group(&servers);
+        let all: Vec<_> = servers.iter().chain(&clients).collect();
+        for client in &clients {
+            for _ in 0..12 {
+                let session: Session<DpdkTransport> = client.open(SERVER.into());
+                call(client, &session, 32, &all);
+                call(client, &session, 20_000, &all);
             }
         }
-    }
-    stop.store(true, Ordering::Relaxed);
-    for thread in threads {
-        thread.join().expect("the server ends");
+        for endpoint in &all {
+            let stats = endpoint.stats().expect("outside of a turn");
+            let (packets, lost) = (stats.transport.rx_packets, stats.transport.rx_overflow);
+            assert!(packets > 50, "{queues} queues: a member received {packets} packets");
+            assert_eq!(lost, 0, "{queues} queues");
+        }
     }
 }
 
 #[test]
-fn a_group_that_has_no_room_is_refused() {
-    let [a, _] = pair(1);
-    for (udp_port, endpoints) in [(1, 0), (1, 65), (65_535, 2)] {
-        let error = DpdkTransport::open_group(&port(&a, 1), udp_port, endpoints).err();
-        assert_eq!(error, Some(DpdkError::Endpoints { endpoints, udp_port }));
+fn a_member_needs_no_other_member_to_run() {
+    for queues in [1, 2] {
+        let [a, b] = pair(queues);
+        let servers = group(&port(&a, 1).udp_port(SERVER.port()), 2);
+        let client = Endpoint::dpdk(&port(&b, 2)).expect("a port");
+        serve(&servers[1]);
+        // The client sends into queue 0, and the first member, whose queue that is, stands still.
+        let second = SocketAddr::new(SERVER.ip(), SERVER.port() + 1);
+        let session: Session<DpdkTransport> = client.open(second.into());
+        for len in [32, 100_000] {
+            call(&client, &session, len, &[&servers[1], &client]);
+        }
     }
-    drop(DpdkTransport::open_group(&port(&a, 1), 65_534, 2).expect("room for two"));
-    drop(DpdkTransport::open(&port(&a, 1)).expect("the port is free again"));
+}
+
+/// Sends any bytes into queue 1 of a port, which an idle member of the port's group has.
+struct RawPort {
+    port: u16,
+    pool: *mut dpdk_sys::rte_mempool,
+}
+
+impl RawPort {
+    fn new(device: &str) -> Self {
+        let c_name = CString::new(device).expect("no zero byte");
+        let mut found = dpdk_sys::erpc_device::default();
+        // SAFETY: a terminated string and a struct to write; DPDK runs.
+        let error = unsafe { dpdk_sys::erpc_device_find(c_name.as_ptr(), &raw mut found) };
+        assert_eq!(error, 0, "{device} exists");
+        // SAFETY: as above. The name is unique, because each device is opened once here.
+        let pool = unsafe {
+            dpdk_sys::rte_pktmbuf_pool_create(c_name.as_ptr(), 511, 0, 0, 10_000, found.socket)
+        };
+        assert!(!pool.is_null(), "memory for the sender");
+        Self { port: found.port, pool }
+    }
+
+    fn mbuf(&self, bytes: &[u8]) -> *mut dpdk_sys::rte_mbuf {
+        let (mut mbuf, mut data) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: room for one pointer each.
+        let error = unsafe { dpdk_sys::erpc_take(self.pool, &raw mut mbuf, &raw mut data, 1) };
+        assert_eq!(error, 0, "a mbuf");
+        // SAFETY: a mbuf of this pool has room for 10,000 bytes less the headroom.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len()) };
+        mbuf
+    }
+
+    /// Sends `parts` as the segments of one frame, at most two.
+    fn send(&self, parts: &[&[u8]]) {
+        let mut head = self.mbuf(parts[0]);
+        let mut len = parts[0].len() as u16;
+        if let Some(tail) = parts.get(1) {
+            // SAFETY: two mbufs of our own, filled with so many bytes.
+            unsafe { dpdk_sys::erpc_chain(head, len, self.mbuf(tail), tail.len() as u16) };
+            len = 0;
+        }
+        // SAFETY: one frame of our own. No endpoint uses queue 1: its member does nothing.
+        let sent =
+            unsafe { dpdk_sys::erpc_tx_burst(self.port, 1, &raw mut head, &raw const len, 1) };
+        assert_eq!(sent, 1, "the ring has room");
+    }
+}
+
+/// A host whose frames reach every station.
+fn stranger() -> Interface {
+    Interface {
+        mac: Mac([2, 0, 0, 0, 0, 9]),
+        vlan: None,
+        networks: vec![Network { address: [10, 9, 0, 9].into(), prefix: 24 }],
+        gateways: Vec::new(),
+        checksums: true,
+    }
+}
+
+fn frame(from: &Interface, to: SocketAddr, len: usize) -> Vec<u8> {
+    let header = Header::new(from, to.ip(), Mac::BROADCAST, false).expect("the same family");
+    let mut frame = vec![0; header.len()];
+    frame.extend_from_slice(&message(len));
+    header.write(&mut frame, 7_777, to.port());
+    frame
+}
+
+/// The frame with bytes of its IPv4 header replaced and the header's checksum made right.
+fn with_ip(mut frame: Vec<u8>, changes: &[(usize, u8)]) -> Vec<u8> {
+    for (at, byte) in changes {
+        frame[14 + at] = *byte;
+    }
+    frame[24..26].fill(0);
+    let sum = checksum::finish(checksum::add(0, &frame[14..34]));
+    frame[24..26].copy_from_slice(&sum);
+    frame
+}
+
+fn with_byte(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
+    assert_ne!(frame[at], byte, "a change");
+    frame[at] = byte;
+    frame
+}
+
+#[test]
+fn malformed_frames_are_dropped_and_counted_and_calls_go_on() {
+    let [a, b] = pair(2);
+    let mut server =
+        DpdkTransport::open(&port(&a, 1).mtu(1_500).udp_port(SERVER.port())).expect("a port");
+    let mut clients = group(&port(&b, 2).mtu(1_500), 2);
+    let _idle = clients.pop();
+    let client = clients.pop().expect("two members");
+    let raw = RawPort::new(&b);
+    let good = || frame(&stranger(), SERVER, 100);
+    let elsewhere = |ip: [u8; 4], port| frame(&stranger(), (ip, port).into(), 100);
+    let tagged = Interface { vlan: Some(5), ..stranger() };
+    let nobody = Network { address: [0, 0, 0, 0].into(), prefix: 24 };
+    let nobody = Interface { networks: vec![nobody], ..stranger() };
+    let cases: [(&str, FrameDrop, Vec<u8>); 17] = [
+        ("a runt", FrameDrop::Truncated, vec![0xff; 9]),
+        ("an empty frame", FrameDrop::Truncated, good()[..14].to_vec()),
+        ("half an IP header", FrameDrop::Truncated, good()[..24].to_vec()),
+        ("half a datagram", FrameDrop::Truncated, good()[..80].to_vec()),
+        ("a long UDP length", FrameDrop::Truncated, with_byte(good(), 39, 0xff)),
+        ("a damaged IP header", FrameDrop::Checksum, with_byte(good(), 22, 3)),
+        ("a damaged datagram", FrameDrop::Checksum, with_byte(good(), 90, 0xEE)),
+        ("a first fragment", FrameDrop::Fragment, with_ip(good(), &[(6, 0x20)])),
+        ("a later fragment", FrameDrop::Fragment, with_ip(good(), &[(6, 0), (7, 9)])),
+        ("IP options", FrameDrop::Options, with_ip(good(), &[(0, 0x46)])),
+        ("another ethertype", FrameDrop::Protocol, with_byte(good(), 13, 0x01)),
+        ("TCP", FrameDrop::Protocol, with_ip(good(), &[(9, 6)])),
+        ("another host", FrameDrop::NotOurs, elsewhere([10, 9, 0, 77], SERVER.port())),
+        ("another VLAN", FrameDrop::NotOurs, frame(&tagged, SERVER, 100)),
+        ("another UDP port", FrameDrop::NoEndpoint, elsewhere([10, 9, 0, 1], 99)),
+        ("no source", FrameDrop::Source, frame(&nobody, SERVER, 100)),
+        ("a jumbo frame", FrameDrop::Oversized, frame(&stranger(), SERVER, 1_473)),
+    ];
+    let before = server.frame_drops();
+    for (at, (what, reason, frame)) in cases.iter().enumerate() {
+        let counted = server.frame_drops().of(*reason);
+        raw.send(&[frame]);
+        assert_eq!(server.split().0.burst(), 0, "{what}");
+        let drops = server.frame_drops();
+        assert_eq!(drops.of(*reason), counted + 1, "{what}: {drops:?}");
+        assert_eq!(drops.total(), before.total() + 1 + at as u64, "{what}: {drops:?}");
+    }
+    let whole = frame(&stranger(), SERVER, 1_472);
+    raw.send(&[&whole[..60], &whole[60..]]);
+    assert_eq!(server.split().0.burst(), 0, "two segments");
+    assert_eq!(server.frame_drops().of(FrameDrop::Oversized), 2, "two segments");
+    raw.send(&[&whole]);
+    assert_eq!(server.split().0.burst(), 1, "the largest datagram");
+    assert_eq!(server.split().0.packet(0).bytes, message(1_472));
+    let server = endpoint(server);
+    serve(&server);
+    let session: Session<DpdkTransport> = client.open(SERVER.into());
+    call(&client, &session, 20_000, &[&server, &client]);
+}
+
+/// Sends to a peer that does not receive until `limit` datagrams are lost; returns how many the
+/// port took.
+fn fill(from: &mut DpdkTransport, to: &mut DpdkTransport, limit: u64) -> u64 {
+    let route = to.local_route();
+    // The two learn each other's MAC addresses.
+    while from.stats().tx_packets == 0 {
+        from.split().1.push_bytes(&route, &[1; 32]);
+        from.split().1.doorbell();
+        to.split().0.burst();
+        from.split().0.burst();
+    }
+    let begun = Instant::now();
+    while from.stats().tx_dropped < limit {
+        assert!(begun.elapsed() < PATIENCE, "no datagram is lost: {:?}", from.stats());
+        from.split().1.push_bytes(&route, &[1; 32]);
+        // A flush is bounded, also at a port that takes nothing.
+        from.split().1.flush();
+    }
+    from.stats().tx_packets
+}
+
+fn drain(to: &mut DpdkTransport, from: &mut DpdkTransport) {
+    let begun = Instant::now();
+    loop {
+        from.split().1.flush();
+        let got = to.split().0.burst();
+        if got == 0 && to.stats().rx_packets == from.stats().tx_packets {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "lost: {:?} {:?}", from.stats(), to.stats());
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_receive_costs_counted_datagrams_only() {
+    // The ring has 2,047 entries. With few descriptors, the mempool is dry before it is full.
+    for (descriptors, what) in [(2_048, "a full ring"), (128, "a dry mempool")] {
+        let [a, b] = pair(1);
+        let config = |device, last| port(device, last).mtu(1_500).descriptors(descriptors);
+        let mut server = DpdkTransport::open(&config(&a, 1)).expect("a port");
+        let mut client = DpdkTransport::open(&config(&b, 2)).expect("a port");
+        for round in 0..3 {
+            let sent = fill(&mut client, &mut server, 500 * (round + 1));
+            assert!(sent > 500, "{what}: {sent} datagrams");
+            drain(&mut server, &mut client);
+        }
+        let [server, client] = [server, client].map(endpoint);
+        serve(&server);
+        let session: Session<DpdkTransport> = client.open(server.local_route().expect("outside"));
+        call(&client, &session, 100_000, &[&server, &client]);
+    }
+}
+
+#[test]
+fn a_member_that_does_not_receive_loses_what_its_inbox_cannot_hold() {
+    let [a, b] = pair(1);
+    let mut servers =
+        DpdkTransport::open_group(&port(&a, 1).mtu(1_500).descriptors(128), 2).expect("a group");
+    let mut client = DpdkTransport::open(&port(&b, 2).mtu(1_500)).expect("a port");
+    let mut second = servers.pop().expect("two");
+    let mut first = servers.pop().expect("two");
+    let route = second.local_route();
+    let end = Instant::now() + PATIENCE;
+    while second.stats().rx_overflow < 100 {
+        assert!(Instant::now() < end, "nothing is lost: {:?}", second.stats());
+        client.split().1.push_bytes(&route, &[1; 32]);
+        client.split().1.flush();
+        first.split().0.burst();
+        client.split().0.burst();
+    }
+    let mut received = 0;
+    while received < 128 {
+        assert!(Instant::now() < end, "{received} datagrams");
+        received += second.split().0.burst();
+    }
+    let sent = client.stats().tx_packets;
+    assert_eq!(second.stats().rx_overflow + received as u64, sent, "each is received or counted");
+    let [second, client] = [second, client].map(endpoint);
+    serve(&second);
+    let session: Session<DpdkTransport> = client.open(route);
+    call(&client, &session, 20_000, &[&second, &client]);
+}
+
+#[test]
+fn a_server_that_is_opened_again_serves_again() {
+    let [a, b] = pair(1);
+    let client = Endpoint::dpdk(&port(&b, 2)).expect("a port");
+    for _ in 0..3 {
+        let server = Endpoint::dpdk(&port(&a, 1).udp_port(SERVER.port())).expect("a port");
+        serve(&server);
+        let session: Session<DpdkTransport> = client.open(SERVER.into());
+        call(&client, &session, 32, &[&server, &client]);
+        call(&client, &session, 50_000, &[&server, &client]);
+        // The next server finds the old one's calls in its ring.
+        let request = message(50_000);
+        let lost = client.spawn(session.call(&ECHO, &request));
+        for _ in 0..10 {
+            client.run_once();
+        }
+        drop((server, lost));
+    }
 }

@@ -78,6 +78,6 @@ pub(crate) fn dpdk(
     port: &erpc::transport::dpdk::DpdkConfig,
     count: usize,
 ) -> Result<Vec<erpc::transport::dpdk::DpdkTransport>, Failure> {
-    let opened = erpc::transport::dpdk::DpdkTransport::open_group(port, 0, count);
+    let opened = erpc::transport::dpdk::DpdkTransport::open_group(port, count);
     opened.map_err(|error| Failure::Open(OpenError::Dpdk(error)))
 }

@@ -83,11 +83,11 @@ impl Port {
             return Err(Failure::new("no memory for packet buffers"));
         }
         let mut setup = erpc_setup {
-            mtu: 0,
-            queues: 1,
+            rx_queues: 1,
+            tx_queues: 1,
             rx_descriptors: 1_024,
             tx_descriptors: 1_024,
-            rx_checksums: 0,
+            ..erpc_setup::default()
         };
         let mut step = ptr::null();
         // SAFETY: the device exists, and nothing else uses it. The pool is never freed.

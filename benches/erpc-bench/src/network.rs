@@ -40,11 +40,12 @@ impl NetworkArgs {
         udp_port: u16,
         endpoints: usize,
     ) -> Result<Vec<erpc::transport::dpdk::DpdkTransport>, Failure> {
-        use erpc::transport::dpdk::{DpdkTransport, init};
+        use erpc::transport::dpdk::{DpdkConfig, DpdkTransport, init};
         let arguments: Vec<&str> = self.eal.split_whitespace().collect();
         init(&arguments).map_err(Failure::of("no DPDK"))?;
-        let config = self.port.parse().map_err(Failure::of("`--port`"))?;
-        DpdkTransport::open_group(&config, udp_port, endpoints).map_err(Failure::of("no port"))
+        let config: DpdkConfig = self.port.parse().map_err(Failure::of("`--port`"))?;
+        DpdkTransport::open_group(&config.udp_port(udp_port), endpoints)
+            .map_err(Failure::of("no port"))
     }
 
     /// This build has no DPDK.

@@ -73,11 +73,8 @@ impl Listen for DpdkTransport {
         endpoints: usize,
     ) -> Result<Vec<Self>, DpdkError> {
         settings.check_address(address.socket_addr().ip())?;
-        Self::open_group(settings, address.socket_addr().port(), endpoints)
-    }
-
-    fn close(&self) {
-        self.close();
+        let settings = settings.clone().udp_port(address.socket_addr().port());
+        Self::open_group(&settings, endpoints)
     }
 }
 

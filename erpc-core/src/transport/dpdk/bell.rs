@@ -1,46 +1,80 @@
 //! Ends the pauses of an event loop whose port has no interrupts.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
-
-use super::device::lock;
 
 /// A flag that another thread sets.
 #[derive(Default)]
 pub(super) struct Bell {
     rung: Mutex<bool>,
     heard: Condvar,
-    is_pausing: AtomicBool,
+    pauses: AtomicBool,
 }
 
 impl Bell {
     /// Ends the current or the next pause.
     pub(super) fn ring(&self) {
-        *lock(&self.rung) = true;
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.heard.notify_one();
     }
 
-    /// Ends the current pause, if there is one. The caller has just given work to the loop, which
-    /// the loop's `has_work` sees from now on.
-    pub(super) fn ring_if_pausing(&self) {
-        // With the fence in `pause`: the loop sees the work, or this thread sees the pause.
+    /// Ends the current pause. Call it after the change that the sleeper looks for in `has_work`.
+    /// Cheap while there is no pause.
+    pub(super) fn ring_sleeper(&self) {
+        // With the fence in `pause`: either the sleeper sees the change, or this sees the sleeper.
         fence(Ordering::SeqCst);
-        if self.is_pausing.load(Ordering::Relaxed) {
+        if self.pauses.load(Ordering::Relaxed) && self.pauses.swap(false, Ordering::Relaxed) {
             self.ring();
         }
     }
 
-    /// Pauses for `time`, or until the bell rings, or not at all if the loop `has_work`.
-    pub(super) fn pause(&self, time: Duration, has_work: impl Fn() -> bool) {
-        self.is_pausing.store(true, Ordering::Relaxed);
+    /// Pauses for `time`, until the bell rings, or not at all if there is work.
+    pub(super) fn pause(&self, time: Duration, has_work: impl FnOnce() -> bool) {
+        self.pauses.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let mut rung = lock(&self.rung);
-        if !*rung && !has_work() {
-            let waited = self.heard.wait_timeout(rung, time);
-            rung = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        if !has_work() {
+            let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+            if !*rung {
+                let waited = self.heard.wait_timeout(rung, time);
+                rung = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            *rung = false;
         }
-        *rung = false;
-        self.is_pausing.store(false, Ordering::Relaxed);
+        self.pauses.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the sleeper is on a thread of its own")]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn every_change_ends_a_pause() {
+        const CHANGES: u32 = 20_000;
+        let (bell, changes, seen) = (Bell::default(), AtomicU32::new(0), AtomicU32::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while seen.load(Ordering::Relaxed) < CHANGES {
+                    let old = seen.load(Ordering::Relaxed);
+                    let has_work = || changes.load(Ordering::Relaxed) != old;
+                    let begun = std::time::Instant::now();
+                    bell.pause(Duration::from_secs(20), has_work);
+                    assert!(begun.elapsed() < Duration::from_secs(10), "a change was not heard");
+                    seen.store(changes.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+            });
+            for change in 1..=CHANGES {
+                changes.store(change, Ordering::Relaxed);
+                bell.ring_sleeper();
+                while seen.load(Ordering::Relaxed) < change {
+                    std::hint::spin_loop();
+                }
+            }
+        });
     }
 }

@@ -18,8 +18,8 @@ pub struct DpdkConfig {
     pub(super) udp_port: u16,
     pub(super) mtu: u16,
     pub(super) descriptors: u16,
-    pub(super) queues: Option<u16>,
     pub(super) checksums: bool,
+    pub(super) queues: u16,
 }
 
 impl DpdkConfig {
@@ -37,8 +37,8 @@ impl DpdkConfig {
             udp_port: 0,
             mtu: 1_500,
             descriptors: 1_024,
-            queues: None,
             checksums: true,
+            queues: 0,
         }
     }
 
@@ -63,7 +63,8 @@ impl DpdkConfig {
         self
     }
 
-    /// The endpoint's UDP port. Default: random, from 32,768 to 61,000.
+    /// The endpoint's UDP port, in a group that of the first endpoint. Default: random, from 32,768
+    /// to 61,000.
     #[must_use]
     pub fn udp_port(mut self, port: u16) -> Self {
         self.udp_port = port;
@@ -87,13 +88,12 @@ impl DpdkConfig {
         self
     }
 
-    /// Pairs of queues of the device, 1 to 64. Default: one for each endpoint, as far as the device
-    /// has as many; 1 with `net_memif` and `net_ring`, where both sides need the same number.
-    /// Endpoints share the queues if there are more endpoints, and leave queues unused if there are
-    /// fewer.
+    /// Pairs of queues; clamped to 1 to 64 and to what the device has. Default: one for each endpoint,
+    /// and one for `net_memif`, whose two ends need the same number. Endpoints without a queue of
+    /// their own share one.
     #[must_use]
     pub fn queues(mut self, pairs: u16) -> Self {
-        self.queues = Some(pairs.clamp(1, 64));
+        self.queues = pairs.clamp(1, 64);
         self
     }
 
@@ -218,11 +218,11 @@ pub enum DpdkError {
         /// The device's address.
         own: IpAddr,
     },
-    /// A device has 1 to 64 endpoints, with UDP ports of their own that follow each other.
+    /// A group has 1 to 64 endpoints, at UDP ports up to 65,535.
     Endpoints {
         /// The number of endpoints.
-        endpoints: usize,
-        /// UDP port of the first.
+        count: usize,
+        /// The first UDP port.
         udp_port: u16,
     },
     /// There is no memory for packets.
@@ -264,17 +264,20 @@ impl fmt::Display for DpdkError {
                  bind the PCI device to vfio-pci (`dpdk-devbind.py --status` lists them)"
             ),
             Self::InUse { device } => {
-                write!(f, "another endpoint of this process uses `{device}`; close it first")
+                write!(
+                    f,
+                    "another endpoint of this process uses `{device}`: close it first, or open both as a group"
+                )
             }
+            Self::Endpoints { count, udp_port } => write!(
+                f,
+                "a port cannot have {count} endpoints from UDP port {udp_port}: it has 1 to 64, and \
+                 the last UDP port is 65535"
+            ),
             Self::Address { address, device, own } => write!(
                 f,
                 "cannot listen on {address}: `{device}` has the address {own}; listen on that one \
                  or on an unspecified address"
-            ),
-            Self::Endpoints { endpoints, udp_port } => write!(
-                f,
-                "no room for {endpoints} endpoints from UDP port {udp_port} on; a device has 1 to 64, \
-                 each with its own port up to 65,535"
             ),
             Self::NoMemory { mbufs, bytes } => write!(
                 f,

@@ -5,24 +5,25 @@
 //!   DpdkTransport
 //!   +-- DpdkRx   rte_eth_rx_burst, packets lent from mbufs         rx.rs
 //!   +-- DpdkTx   packets copied to mbufs, rte_eth_tx_burst         tx.rs
-//!   +-- Seat     the endpoint's queues, neighbours, control frames device.rs
-//!   +-- Device   the started port and its mempool                  device.rs
-//!   +-- Inbox    packets that arrived at a sibling's queue         inbox.rs
-//!   +-- eal      DPDK itself, once per process                     eal.rs
+//!   +-- Device   the started port, shared by a group of endpoints  device.rs
+//!       +-- Member     an endpoint's inbox and bell                group.rs
+//!       +-- Mempool    the memory of packets                       pool.rs
+//!
+//!   eal          DPDK itself, once per process                     eal.rs
 //! ```
 //!
 //! [`ring_pair`] connects two ports within a process, for tests.
 //!
 //! The frames are real: Ethernet, IPv4 or IPv6, UDP ([`frame`](super::frame)), so switches, RSS and
-//! tcpdump understand them. The endpoints of a port share its address, and have UDP ports of their
-//! own.
+//! tcpdump understand them. The endpoints of a port have its address, and one UDP port each.
 
 mod bell;
 mod config;
 mod device;
 mod eal;
+mod group;
 mod inbox;
-
+mod pool;
 mod rings;
 mod rx;
 mod transport;
@@ -30,6 +31,7 @@ mod tx;
 
 pub use config::{DpdkConfig, DpdkError, NotAPort};
 pub use eal::init;
+pub use group::Steering;
 pub use rings::ring_pair;
 pub use rx::DpdkRx;
 pub use transport::DpdkTransport;

@@ -1,101 +1,88 @@
 //! The receiving half.
 
+use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::{ptr, slice};
 
 use dpdk_sys::{erpc_frame, rte_mbuf};
 
-use super::device::Seat;
+use super::device::Device;
 use super::eal;
-use super::inbox::Handed;
+use super::group::{HandedOver, Lent, Steering};
 use crate::clock;
 use crate::time::Instant;
-use crate::transport::frame::{FrameDrop, FrameDrops, Packet, control, parse};
+use crate::transport::frame::{FrameDrop, FrameDrops, Packet, Resolve, control, parse};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{MAX_BURST, RxPacket, RxQueue};
 
 /// Bursts between two looks at the clock, for housekeeping.
 const BURSTS_PER_LOOK: u32 = 1 << 14;
-/// Bursts without packets between two looks at the queues of siblings.
-const BURSTS_PER_VISIT: u32 = 256;
 /// Time between two rounds of housekeeping, in ns.
 const HOUSEKEEPING: u64 = 100_000_000;
 
-/// A datagram within a mbuf of the burst.
-#[derive(Clone, Copy)]
-pub(super) struct Lent {
-    route: UdpRoute,
-    data: *const u8,
-    len: u32,
-    marked: bool,
-}
-
 /// The receiving half of a [`DpdkTransport`](super::DpdkTransport).
 pub struct DpdkRx {
-    seat: Seat,
+    device: Arc<Device>,
+    index: usize,
+    /// Whether this endpoint is alone, with one queue.
+    is_alone: bool,
+    /// The first of this endpoint's receive queues. The others follow at a distance of the number of
+    /// endpoints.
+    home: usize,
+    /// The queue of another endpoint that is polled next.
+    visited: usize,
+    /// The members that have got datagrams since they were last woken: one bit each.
+    to_wake: u64,
+    is_drained: bool,
+    tx_queue: u16,
     /// The mbufs of the last burst, of which `held` are ours.
     mbufs: [*mut rte_mbuf; MAX_BURST],
     held: usize,
     frames: [erpc_frame; MAX_BURST],
     lent: [Lent; MAX_BURST],
     count: usize,
-    /// Whether the device had no more frames than the last burst asked for.
-    is_drained: bool,
-    /// Packets that siblings have handed over, in reverse order.
-    handed: Vec<Handed>,
-    /// Packets for a sibling, while they are handed over.
-    outgoing: Vec<Handed>,
-    /// Polls of each queue when this endpoint last looked; empty if it has no siblings.
-    polls: Vec<u32>,
-    /// Frames that have arrived here, for any endpoint.
-    arrived: u64,
     packets: u64,
     bytes: u64,
     drops: FrameDrops,
     bursts: u32,
     looked: Instant,
     is_registered: bool,
-    has_paused: bool,
     marks: bool,
 }
 
-// SAFETY: the mbufs belong to this queue alone, and a thread may use a port that another thread has
+// SAFETY: the mbufs and what is lent from them belong to this queue alone, and a thread may use a port that another thread has
 // used before.
 unsafe impl Send for DpdkRx {}
 
 impl DpdkRx {
-    pub(super) fn new(seat: Seat) -> Self {
+    pub(super) fn new(device: Arc<Device>, index: usize) -> Self {
         let route = UdpRoute::from_v4(0, 0);
         Self {
-            polls: vec![0; if seat.has_siblings() { seat.device.queues.len() } else { 0 }],
-            seat,
+            index,
+            is_alone: device.steering == Steering::Single,
+            home: index % device.rx_locks.len(),
+            visited: 0,
+            to_wake: 0,
+            is_drained: true,
+            tx_queue: (index % device.tx_locks.len()) as u16,
+            device,
             mbufs: [std::ptr::null_mut(); MAX_BURST],
             held: 0,
             frames: [erpc_frame::default(); MAX_BURST],
             lent: [Lent { route, data: std::ptr::null(), len: 0, marked: false }; MAX_BURST],
             count: 0,
-            is_drained: true,
-            handed: Vec::new(),
-            outgoing: Vec::new(),
-            arrived: 0,
             packets: 0,
             bytes: 0,
             drops: FrameDrops::default(),
             bursts: 0,
             looked: Instant::ZERO,
             is_registered: false,
-            has_paused: false,
             marks: false,
         }
     }
 
     pub(super) fn received(&self) -> (u64, u64) {
         (self.packets, self.bytes)
-    }
-
-    /// Frames that have arrived at this endpoint's queue or inbox.
-    pub(super) fn arrived(&self) -> u64 {
-        self.arrived
     }
 
     pub(super) fn drops(&self) -> FrameDrops {
@@ -130,183 +117,179 @@ impl DpdkRx {
         let now = clock::now();
         if now.nanos_since(self.looked) >= HOUSEKEEPING {
             self.looked = now;
-            self.seat.housekeeping();
+            self.device.housekeeping(self.tx_queue);
         }
     }
 
-    /// Handles a frame that carries no datagram.
     #[cold]
-    fn control(seat: &Seat, packet: &Packet<'_>) {
+    fn control(device: &Device, queue: u16, packet: &Packet<'_>) {
         match *packet {
             Packet::Echo(echo) => {
-                seat.send_control(control::echo_reply(&seat.device.interface, &echo));
+                device.send_control(queue, control::echo_reply(&device.interface, &echo))
             }
-            Packet::Resolve(message) => seat.learn(message),
+            Packet::Resolve(message) => {
+                let (ip, mac, asks) = match message {
+                    Resolve::Asks { ip, mac } => (ip, mac, true),
+                    Resolve::Tells { ip, mac } => (ip, mac, false),
+                };
+                let mut waiting = {
+                    let mut table = device.neighbours();
+                    let waiting = table.learn(ip, mac, asks, clock::now());
+                    device.version.store(table.version(), Ordering::Relaxed);
+                    waiting
+                };
+                for frame in &mut waiting {
+                    frame[..6].copy_from_slice(&mac.0);
+                }
+                let answer = asks.then(|| control::tell(&device.interface, ip, mac)).flatten();
+                device.send_control(queue, answer);
+                device.send_waiting(queue, waiting);
+            }
             Packet::Datagram(_) => {}
         }
     }
 
-    /// Receives from this endpoint's queue, if the burst has room.
+    /// Receives up to `MAX_BURST - held` frames from `queue`. Returns whether there may be more.
     #[inline(always)]
-    fn poll_own(&mut self) {
-        let room = MAX_BURST - self.held;
-        if room > 0 {
-            self.is_drained = self.poll(self.seat.queue, room) < room;
+    fn receive<const ALONE: bool>(&mut self, queue: u16) -> bool {
+        let start = if ALONE { 0 } else { self.held };
+        let room = MAX_BURST - start;
+        // SAFETY: both arrays have room for `room` entries from here. This thread alone uses the
+        // queue, which is set up and started: it is the only endpoint, or has the queue's lock.
+        let count = unsafe {
+            dpdk_sys::erpc_rx_burst(
+                self.device.port,
+                queue,
+                self.mbufs[start..].as_mut_ptr(),
+                self.frames[start..].as_mut_ptr(),
+                room as u16,
+            )
+        };
+        let count = usize::from(count).min(room);
+        if ALONE {
+            self.held = count;
         }
-    }
-
-    /// Receives from the queues that stand still, because the loops of their endpoints do: they may
-    /// hold packets for this endpoint.
-    #[cold]
-    fn poll_still_queues(&mut self) {
-        for queue in 0..self.polls.len() {
-            let polls = self.seat.device.queues[queue].polls.load(Ordering::Relaxed);
-            let stands_still = std::mem::replace(&mut self.polls[queue], polls) == polls;
-            let room = MAX_BURST - self.held;
-            if stands_still && queue != self.seat.queue && room > 0 {
-                self.poll(queue, room);
-            }
-        }
-    }
-
-    /// Receives up to `room` frames after those that are held. Returns how many.
-    #[inline(always)]
-    fn poll(&mut self, queue: usize, room: usize) -> usize {
-        let first = self.held;
-        let mbufs = self.mbufs[first..][..room].as_mut_ptr();
-        // SAFETY: both arrays have room for `room` entries.
-        let polled =
-            unsafe { self.seat.receive(queue, mbufs, self.frames.as_mut_ptr(), room as u16) };
-        let polled = usize::from(polled).min(room);
-        self.arrived += polled as u64;
-        self.held += polled;
-        let device = &*self.seat.device;
-        let mut strays = 0;
-        for (at, frame) in self.frames[..polled].iter().enumerate() {
-            if frame.segments != 1 {
-                self.drops.count(FrameDrop::Oversized);
-                continue;
-            }
-            if frame.checksums == 2 {
-                self.drops.count(FrameDrop::Checksum);
-                continue;
-            }
-            // SAFETY: the mbuf is ours until the next burst, and its only segment has `len` bytes at
-            // `data`.
-            let bytes = unsafe { slice::from_raw_parts(frame.data, frame.len as usize) };
-            let verified = device.verifies && frame.checksums == 1;
-            match parse(bytes, &device.interface, verified) {
-                Ok(Packet::Datagram(datagram)) => {
-                    let lent = Lent {
-                        route: datagram.source,
-                        data: datagram.payload.as_ptr(),
-                        len: datagram.payload.len() as u32,
-                        marked: datagram.marked,
-                    };
-                    if datagram.port == self.seat.udp_port {
-                        self.bytes += u64::from(lent.len);
-                        self.lent[self.count] = lent;
-                        self.count += 1;
-                    } else {
-                        let mbuf = &mut self.mbufs[first + at];
-                        let stray = Stray { seat: &self.seat, port: datagram.port, lent };
-                        strays += stray.hand_over(mbuf, &mut self.outgoing, &mut self.drops);
-                    }
+        for at in start..start + count {
+            if ALONE {
+                self.sort::<true>(at);
+            } else {
+                let mbuf = self.mbufs[at];
+                if self.sort::<false>(at) {
+                    self.mbufs[self.held] = mbuf;
+                    self.held += 1;
                 }
-                Ok(packet) => Self::control(&self.seat, &packet),
-                Err(reason) => self.drops.count(reason),
             }
         }
-        if strays > 0 {
-            self.forget_strays();
-        }
-        polled
+        count == room
     }
 
-    /// Removes the mbufs that were handed over from those that are held.
-    #[cold]
-    fn forget_strays(&mut self) {
-        let mut kept = 0;
-        for at in 0..self.held {
-            if !self.mbufs[at].is_null() {
-                self.mbufs[kept] = self.mbufs[at];
-                kept += 1;
+    /// Handles frame `at`. False if its mbuf now belongs to another endpoint.
+    #[inline(always)]
+    fn sort<const ALONE: bool>(&mut self, at: usize) -> bool {
+        let (device, frame) = (&*self.device, &self.frames[at]);
+        if frame.segments != 1 {
+            self.drops.count(FrameDrop::Oversized);
+            return true;
+        }
+        if frame.checksums == 2 {
+            self.drops.count(FrameDrop::Checksum);
+            return true;
+        }
+        // SAFETY: the mbuf is ours until the next burst or until it is handed over, and its only
+        // segment has `len` bytes at `data`.
+        let bytes = unsafe { slice::from_raw_parts(frame.data, frame.len as usize) };
+        let verified = device.verifies && frame.checksums == 1;
+        match parse(bytes, &device.interface, verified) {
+            Ok(Packet::Datagram(datagram)) if datagram.payload.len() > device.max_datagram => {
+                self.drops.count(FrameDrop::Oversized);
             }
+            Ok(Packet::Datagram(datagram)) => {
+                let lent = Lent {
+                    route: datagram.source,
+                    data: datagram.payload.as_ptr(),
+                    len: datagram.payload.len() as u32,
+                    marked: datagram.marked,
+                };
+                match device.member_at(datagram.port) {
+                    Some(member) if ALONE || member == self.index => self.lend(lent),
+                    Some(member) => return !self.hand_over(member, self.mbufs[at], lent),
+                    None => self.drops.count(FrameDrop::NoEndpoint),
+                }
+            }
+            Ok(packet) => Self::control(device, self.tx_queue, &packet),
+            Err(reason) => self.drops.count(reason),
         }
-        self.held = kept;
+        true
     }
 
-    /// Shows siblings that this loop runs, and now and then polls for those that do not.
-    fn look_after_siblings(&mut self) {
-        let own = &self.seat.device.queues[self.seat.queue].polls;
-        own.store(own.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        if self.count == 0 && (self.has_paused || self.bursts.is_multiple_of(BURSTS_PER_VISIT)) {
-            self.has_paused = false;
-            self.poll_still_queues();
-        }
+    #[inline(always)]
+    fn lend(&mut self, lent: Lent) {
+        self.bytes += u64::from(lent.len);
+        self.lent[self.count] = Lent { marked: lent.marked && self.marks, ..lent };
+        self.count += 1;
     }
 
-    /// Notes that the loop pauses now.
-    pub(super) fn pauses(&mut self) {
-        self.has_paused = true;
+    /// Hands a datagram over to its endpoint. False if that has no room, or is closed: then the mbuf
+    /// stays here.
+    fn hand_over(&mut self, member: usize, mbuf: *mut rte_mbuf, lent: Lent) -> bool {
+        let to = &self.device.members[member];
+        if to.is_closed.load(Ordering::Relaxed) {
+            self.drops.count(FrameDrop::NoEndpoint);
+            return false;
+        }
+        if !to.inbox.push(HandedOver { mbuf, lent }) {
+            to.overflow.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        self.to_wake |= 1 << member;
+        true
     }
 
-    /// Takes packets that siblings have handed over.
-    #[cold]
-    fn take_handed(&mut self) {
-        if self.handed.is_empty() {
-            self.seat.member().inbox.take(&mut self.handed);
-            self.handed.reverse();
-        }
-        while self.held < MAX_BURST
-            && let Some(Handed { mbuf, lent }) = self.handed.pop()
-        {
+    /// Takes what other endpoints have handed over. Returns whether there may be more.
+    fn take_inbox(&mut self) -> bool {
+        while self.held < MAX_BURST {
+            let Some(HandedOver { mbuf, lent }) = self.device.members[self.index].inbox.pop()
+            else {
+                return false;
+            };
             self.mbufs[self.held] = mbuf;
             self.held += 1;
-            self.lent[self.count] = lent;
-            self.count += 1;
-            self.arrived += 1;
-            self.bytes += u64::from(lent.len);
+            self.lend(lent);
         }
+        true
     }
 
-    /// Whether siblings have handed over packets that are still to be received.
-    #[inline]
-    pub(super) fn has_handed(&self) -> bool {
-        !self.handed.is_empty() || self.seat.member().inbox.has_packets()
-    }
-}
-
-/// A datagram that arrived at the queue of `seat`, for another UDP port.
-struct Stray<'a> {
-    seat: &'a Seat,
-    port: u16,
-    lent: Lent,
-}
-
-impl Stray<'_> {
-    /// Hands the packet over to the endpoint that has the port, or drops it. Returns the number of
-    /// packets handed over; its mbuf is then replaced by a null pointer.
-    #[cold]
-    fn hand_over(
-        self,
-        mbuf: &mut *mut rte_mbuf,
-        outgoing: &mut Vec<Handed>,
-        drops: &mut FrameDrops,
-    ) -> usize {
-        let Some(sibling) = self.seat.sibling(self.port) else {
-            drops.count(FrameDrop::NoEndpoint);
-            return 0;
-        };
-        outgoing.push(Handed { mbuf: *mbuf, lent: self.lent });
-        sibling.inbox.put(outgoing, self.seat.device.capacity() as usize);
-        if outgoing.pop().is_some() {
-            drops.count(FrameDrop::Overflow);
-            return 0;
+    /// Polls a queue that other endpoints poll too. Returns whether there may be more.
+    fn poll(&mut self, queue: usize) -> bool {
+        if !self.device.rx_locks[queue].try_acquire() {
+            // The endpoint that polls the queue may fill the inbox.
+            let _more = self.take_inbox();
+            return true;
         }
-        *mbuf = ptr::null_mut();
-        sibling.bell.ring_if_pausing();
-        1
+        // While the queue is locked, nobody hands over its datagrams. Those of the inbox are older
+        // than those of the queue.
+        let has_more = self.take_inbox() || self.receive::<false>(queue as u16);
+        self.device.rx_locks[queue].release();
+        has_more
+    }
+
+    fn burst_of_group(&mut self) {
+        let (queues, members) = (self.device.rx_locks.len(), self.device.members.len());
+        let mut has_more = false;
+        for queue in (self.home..queues).step_by(members) {
+            has_more |= self.poll(queue);
+        }
+        // Datagrams for this endpoint may lie in the queue of one that is busy or asleep.
+        if self.held == 0 && queues > 1 && self.device.steering != Steering::Rules {
+            self.visited = (self.visited + 1) % queues;
+            self.poll(self.visited);
+        }
+        self.is_drained = !has_more;
+        let mut to_wake = std::mem::take(&mut self.to_wake);
+        while to_wake != 0 {
+            self.device.members[to_wake.trailing_zeros() as usize].bell.ring_sleeper();
+            to_wake &= to_wake - 1;
+        }
     }
 }
 
@@ -320,12 +303,10 @@ impl RxQueue for DpdkRx {
             self.look();
         }
         self.bursts = self.bursts.wrapping_add(1);
-        if self.has_handed() {
-            self.take_handed();
-        }
-        self.poll_own();
-        if !self.polls.is_empty() {
-            self.look_after_siblings();
+        if self.is_alone {
+            self.is_drained = !self.receive::<true>(0);
+        } else {
+            self.burst_of_group();
         }
         self.packets += self.count as u64;
         self.count
@@ -334,7 +315,7 @@ impl RxQueue for DpdkRx {
     #[inline]
     fn is_drained(&self) -> bool {
         // Drivers hand out whole bursts while they have packets.
-        self.is_drained && !self.has_handed()
+        self.is_drained
     }
 
     #[inline]
@@ -343,16 +324,18 @@ impl RxQueue for DpdkRx {
         // SAFETY: the bytes lie in a mbuf of the last burst. It is returned only in `give_back`, which
         // needs `&mut self`, so the borrow in the result has ended.
         let bytes = unsafe { slice::from_raw_parts(lent.data, lent.len as usize) };
-        RxPacket { route: lent.route, bytes, marked: lent.marked && self.marks }
+        RxPacket { route: lent.route, bytes, marked: lent.marked }
     }
 }
 
 impl Drop for DpdkRx {
     fn drop(&mut self) {
         self.give_back();
-        for mut packet in self.handed.drain(..) {
-            // SAFETY: the packet's mbuf is ours, and not used after this.
-            unsafe { dpdk_sys::erpc_give_back(&raw mut packet.mbuf, 1) };
+        // What is handed over from now on is returned with the device.
+        self.device.members[self.index].is_closed.store(true, Ordering::Relaxed);
+        while self.take_inbox() {
+            self.give_back();
         }
+        self.give_back();
     }
 }

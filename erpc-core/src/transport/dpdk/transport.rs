@@ -1,13 +1,14 @@
-//! The transport of an endpoint on a port.
+//! An endpoint on a port, alone or in a group.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::config::{DpdkConfig, DpdkError};
-use super::device::{Device, Seat};
+use super::device::Device;
+use super::group::{Member, Steering};
 use super::rx::DpdkRx;
 use super::tx::DpdkTx;
 use crate::clock;
@@ -16,8 +17,7 @@ use crate::time::Instant;
 use crate::transport::frame::{FrameDrop, FrameDrops};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{
-    Capabilities, ChargeModel, Link, MAX_BURST, NoMarks, Path, Transport, TransportStats, TxQueue,
-    Waker,
+    Capabilities, ChargeModel, Link, MAX_BURST, NoMarks, Path, Transport, TransportStats, Waker,
 };
 
 /// A few round trips between busy loops, and the pause of a loop that another thread delays.
@@ -30,73 +30,83 @@ const PAUSE: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1
 /// a small part only, and congestion control does not take them for queues in the network.
 const PAUSE_PART: u32 = 8;
 
-/// A transport on a port, of which it has a pair of queues, or shares one with others of its group. It
-/// may move to another thread before it is used.
+/// An endpoint on a port, alone or in a group. It may move to another thread before it is used.
 ///
 /// Start DPDK first, with [`init`](super::init).
 pub struct DpdkTransport {
     rx: DpdkRx,
     tx: DpdkTx,
-    seat: Seat,
-    is_closed: AtomicBool,
-    /// Frames that had arrived when the endpoint last paused, and when the first pause after the
-    /// last frame began.
-    arrived: u64,
+    device: Arc<Device>,
+    index: usize,
+    /// Packets that had arrived when the endpoint last paused, and when the first pause after the
+    /// last packet began.
+    received: u64,
     idle_since: Instant,
-    max_datagram: usize,
 }
 
 impl DpdkTransport {
-    /// Starts the port, for one endpoint. Its link may come up later.
+    /// Starts the port for one endpoint. The link may come up later.
     ///
     /// # Errors
     /// [`DpdkError`]. Its message says how to fix the problem.
     pub fn open(config: &DpdkConfig) -> Result<Self, DpdkError> {
-        let mut group = Self::open_group(config, config.udp_port, 1)?;
-        Ok(group.remove(0))
+        let count = DpdkError::Endpoints { count: 1, udp_port: config.udp_port };
+        Self::open_group(config, 1)?.pop().ok_or(count)
     }
 
-    /// Starts the port, for `endpoints` endpoints, 1 to 64. Endpoint `i` receives at the UDP port
-    /// `udp_port + i`; with 0, the first port is random. [`DpdkConfig::udp_port`] is ignored.
+    /// Starts the port for several endpoints, 1 to 64. Endpoint `i` receives at the configured UDP
+    /// port plus `i`. Each has a pair of queues of its own if the port has as many. The port is
+    /// stopped when the last endpoint is dropped.
     ///
-    /// Each endpoint has a pair of queues of the device, as far as it has as many
-    /// ([`DpdkConfig::queues`]). The device spreads received packets over its queues (RSS), and the
-    /// endpoint that receives a packet of another hands it over. The loops of the endpoints run on
-    /// any threads, and may stand still: then their siblings poll their queues.
+    /// An endpoint that polls a shared queue hands datagrams for others over, so it needs no
+    /// endpoint but itself to run.
     ///
     /// # Errors
     /// [`DpdkError`]. Its message says how to fix the problem.
-    pub fn open_group(
-        config: &DpdkConfig,
-        udp_port: u16,
-        endpoints: usize,
-    ) -> Result<Vec<Self>, DpdkError> {
-        let udp_port = match udp_port {
-            0 => 32_768 + (random_key().0 % 28_232) as u16,
+    pub fn open_group(config: &DpdkConfig, endpoints: usize) -> Result<Vec<Self>, DpdkError> {
+        let refused = || DpdkError::Endpoints { count: endpoints, udp_port: config.udp_port };
+        let count = u16::try_from(endpoints).ok().filter(|count| (1..=64).contains(count));
+        let count = count.ok_or_else(refused)?;
+        let udp_port = match config.udp_port {
+            0 => 32_768 + (random_key().0 % 28_232) as u16 - count,
             port => port,
         };
-        if !(1..=64).contains(&endpoints) || usize::from(udp_port) + endpoints > 65_536 {
-            return Err(DpdkError::Endpoints { endpoints, udp_port });
-        }
-        let ip = if config.network.address.is_ipv4() { 20 } else { 40 };
-        let transport = |seat: Seat| Self {
-            rx: DpdkRx::new(seat.clone()),
-            tx: DpdkTx::new(seat.clone()),
-            seat,
-            is_closed: AtomicBool::new(false),
-            arrived: 0,
+        udp_port.checked_add(count - 1).ok_or_else(refused)?;
+        let device = Arc::new(Device::open(config, udp_port, count)?);
+        let member = |index| Self {
+            rx: DpdkRx::new(Arc::clone(&device), index),
+            tx: DpdkTx::new(Arc::clone(&device), index),
+            device: Arc::clone(&device),
+            index,
+            received: 0,
             idle_since: Instant::ZERO,
-            max_datagram: usize::from(config.mtu) - ip - 8,
         };
-        Ok(Device::open(config, udp_port, endpoints)?.into_iter().map(transport).collect())
+        Ok((0..endpoints).map(member).collect())
     }
 
-    /// Frees the place at the port; the port itself with the last one. The transport must not be
-    /// used any more.
-    pub(crate) fn close(&self) {
-        if !self.is_closed.swap(true, Ordering::AcqRel) {
-            self.seat.device.close_one();
-        }
+    /// How datagrams reach this endpoint.
+    #[must_use]
+    pub fn steering(&self) -> Steering {
+        self.device.steering
+    }
+
+    /// Descriptors for datagrams to this endpoint.
+    fn share(&self) -> u32 {
+        let (queues, endpoints) = (self.device.rx_locks.len(), self.device.members.len());
+        let descriptors = u32::from(self.device.descriptors);
+        descriptors * queues.min(endpoints) as u32 / endpoints as u32
+    }
+
+    /// Whether the port's link is up. While it is down, sent datagrams are dropped and counted
+    /// ([`TransportStats::tx_dropped`]) once the port's queue is full. Asks the driver; call it a few
+    /// times per second at most.
+    #[must_use]
+    pub fn is_link_up(&self) -> bool {
+        self.device.is_up()
+    }
+
+    fn member(&self) -> &Member {
+        &self.device.members[self.index]
     }
 
     /// Received frames that were dropped, by reason.
@@ -118,28 +128,27 @@ impl Transport for DpdkTransport {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            max_datagram: self.max_datagram,
+            max_datagram: self.device.max_datagram,
             burst: MAX_BURST,
-            inline: self.max_datagram,
+            inline: self.device.max_datagram,
             charge: ChargeModel::Ring,
-            rx_capacity: self.seat.device.capacity() * ChargeModel::RING_ENTRY,
+            rx_capacity: self.share() * ChargeModel::RING_ENTRY,
             min_rto: MIN_RTO,
             rtt_noise: RTT_NOISE,
-            // At most 64 endpoints.
-            steer: self.seat.index as u8,
+            steer: self.index as u8,
             // UDP's checksum, or the user has said that the link damages nothing.
             integrity: true,
         }
     }
 
     fn local_route(&self) -> UdpRoute {
-        let ip = self.seat.device.interface.networks[0].address;
-        SocketAddr::new(ip, self.seat.udp_port).into()
+        let ip = self.device.interface.networks[0].address;
+        SocketAddr::new(ip, self.device.udp_port + self.index as u16).into()
     }
 
     fn path(&mut self, _peer: &UdpRoute) -> Path {
-        let link = self.seat.device.link().map_or(Link::Unknown, Link::Rate);
-        Path { datagram: self.max_datagram, link }
+        let link = self.device.link().map_or(Link::Unknown, Link::Rate);
+        Path { datagram: self.device.max_datagram, link }
     }
 
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
@@ -151,40 +160,38 @@ impl Transport for DpdkTransport {
     /// Ports have no interrupts here, so this pauses for at most a millisecond.
     fn wait(&mut self, timeout: Option<Duration>) {
         self.rx.housekeeping();
-        self.rx.pauses();
+        let (packets, _) = self.rx.received();
         let now = clock::now();
-        if std::mem::replace(&mut self.arrived, self.rx.arrived()) != self.rx.arrived() {
+        if std::mem::replace(&mut self.received, packets) != packets {
             self.idle_since = now;
         }
         let pause = ((now - self.idle_since) / PAUSE_PART).clamp(PAUSE[0], PAUSE[1]);
         let pause = timeout.map_or(pause, |timeout| timeout.min(pause));
-        self.seat.member().bell.pause(pause, || self.rx.has_handed());
+        let member = self.member();
+        member.bell.pause(pause, || member.inbox.has_item());
     }
 
     fn waker(&self) -> Waker {
-        let member = Arc::clone(self.seat.member());
-        Waker::new(move || member.bell.ring())
+        let bell = Arc::clone(&self.member().bell);
+        Waker::new(move || bell.ring())
     }
 
     fn stats(&self) -> TransportStats {
         let ((rx_packets, rx_bytes), [tx_packets, tx_bytes, dropped]) =
             (self.rx.received(), self.tx.counters());
+        // The counters of the port belong to no endpoint. The first reports them, so that sums are
+        // right.
+        let of_port = |count| if self.index == 0 { count } else { 0 };
+        let overflow = self.member().overflow.load(Ordering::Relaxed);
         TransportStats {
             rx_packets,
             rx_bytes,
-            tx_packets,
-            tx_bytes,
-            rx_overflow: self.seat.device.losses(),
-            tx_dropped: dropped + self.seat.device.unresolved.load(Ordering::Relaxed),
+            tx_packets: tx_packets + of_port(self.device.late_packets.load(Ordering::Relaxed)),
+            tx_bytes: tx_bytes + of_port(self.device.late_bytes.load(Ordering::Relaxed)),
+            rx_overflow: of_port(self.device.losses()) + overflow,
+            tx_dropped: dropped + of_port(self.device.unresolved.load(Ordering::Relaxed)),
             rx_truncated: self.rx.drops().of(FrameDrop::Oversized),
         }
-    }
-}
-
-impl Drop for DpdkTransport {
-    fn drop(&mut self) {
-        self.tx.flush();
-        self.close();
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dpdk_sys::rte_mbuf;
 
-use super::device::Seat;
-use crate::transport::frame::{Header, Mac, Resolution};
+use super::device::Device;
+use crate::clock;
+use crate::transport::frame::{Header, Mac, Resolution, control};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{MAX_BURST, Route, TxPacket, TxQueue};
 
@@ -24,12 +26,14 @@ const HEADERS: usize = 16_384;
 ///
 /// Mbufs `[sent, staged)` are filled, `[staged, taken)` are empty and ours.
 pub struct DpdkTx {
-    seat: Seat,
+    device: Arc<Device>,
+    udp_port: u16,
+    queue: u16,
+    /// Whether other endpoints send through the queue too.
+    is_shared: bool,
     mbufs: [*mut rte_mbuf; STAGED],
     data: [*mut u8; STAGED],
     lengths: [u16; STAGED],
-    /// Lengths without the headers of the frame.
-    payloads: [u16; STAGED],
     sent: usize,
     staged: usize,
     taken: usize,
@@ -38,8 +42,12 @@ pub struct DpdkTx {
     last: Option<(UdpRoute, Header)>,
     version: u32,
     room: usize,
+    /// Bytes in front of every datagram: all peers have the family of the port's address.
+    header_len: u64,
     packets: u64,
     bytes: u64,
+    /// Bytes of the staged datagrams.
+    staged_bytes: u64,
     dropped: u64,
     ecn: bool,
 }
@@ -48,14 +56,20 @@ pub struct DpdkTx {
 unsafe impl Send for DpdkTx {}
 
 impl DpdkTx {
-    pub(super) fn new(seat: Seat) -> Self {
+    pub(super) fn new(device: Arc<Device>, index: usize) -> Self {
+        let queues = device.tx_locks.len();
+        let queue = index % queues;
         Self {
-            room: seat.device.pool.room(),
-            seat,
+            udp_port: device.udp_port + index as u16,
+            queue: queue as u16,
+            is_shared: (0..device.members.len())
+                .any(|other| other != index && other % queues == queue),
+            room: device.pool.room(),
+            header_len: device.interface.header_len() as u64,
+            device,
             mbufs: [std::ptr::null_mut(); STAGED],
             data: [std::ptr::null_mut(); STAGED],
             lengths: [0; STAGED],
-            payloads: [0; STAGED],
             sent: 0,
             staged: 0,
             taken: 0,
@@ -64,6 +78,7 @@ impl DpdkTx {
             version: 0,
             packets: 0,
             bytes: 0,
+            staged_bytes: 0,
             dropped: 0,
             ecn: false,
         }
@@ -81,7 +96,7 @@ impl DpdkTx {
 
     #[inline(always)]
     fn send(&mut self, route: &UdpRoute, len: usize, fill: impl FnOnce(&mut [u8])) {
-        let version = self.seat.device.version.load(Ordering::Relaxed);
+        let version = self.device.version.load(Ordering::Relaxed);
         if version != self.version {
             self.version = version;
             self.headers.clear();
@@ -107,10 +122,10 @@ impl DpdkTx {
         // `room`. DPDK's memory is initialized: it was zeroed by the system.
         let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged], total) };
         fill(&mut frame[header.len()..]);
-        header.write(frame, self.seat.udp_port, route.port());
+        header.write(frame, self.udp_port, route.port());
         self.lengths[self.staged] = total as u16;
-        self.payloads[self.staged] = len as u16;
         self.staged += 1;
+        self.staged_bytes += len as u64;
         if self.staged - self.sent >= MAX_BURST {
             self.ring();
         }
@@ -130,7 +145,7 @@ impl DpdkTx {
         // SAFETY: both slices have room for `TAKE` entries, and the mempool is never freed.
         let error = unsafe {
             dpdk_sys::erpc_take(
-                self.seat.device.pool.as_ptr(),
+                self.device.pool.as_ptr(),
                 mbufs.as_mut_ptr(),
                 data.as_mut_ptr(),
                 TAKE as u16,
@@ -147,8 +162,7 @@ impl DpdkTx {
         let ours = self.sent..self.taken;
         self.mbufs.copy_within(ours.clone(), 0);
         self.data.copy_within(ours.clone(), 0);
-        self.lengths.copy_within(ours.clone(), 0);
-        self.payloads.copy_within(ours, 0);
+        self.lengths.copy_within(ours, 0);
         self.staged -= self.sent;
         self.taken -= self.sent;
         self.sent = 0;
@@ -161,26 +175,50 @@ impl DpdkTx {
         if count == 0 {
             return;
         }
-        let mbufs = self.mbufs[self.sent..].as_mut_ptr();
-        // SAFETY: the mbufs `[sent, staged)` are ours and filled with `lengths` bytes. Those that
-        // the device takes are its own from now on.
-        let sent =
-            unsafe { self.seat.send(mbufs, self.lengths[self.sent..].as_ptr(), count as u16) };
-        let sent = usize::from(sent).min(count);
-        self.packets += sent as u64;
-        self.bytes +=
-            self.payloads[self.sent..][..sent].iter().map(|len| u64::from(*len)).sum::<u64>();
-        self.sent += sent;
+        let lock = &self.device.tx_locks[usize::from(self.queue)];
+        if self.is_shared && !lock.acquire() {
+            return;
+        }
+        // SAFETY: the mbufs `[sent, staged)` are ours and filled with `lengths` bytes. This thread
+        // alone uses the queue. Those that the device takes are its own from now on.
+        let sent = unsafe {
+            dpdk_sys::erpc_tx_burst(
+                self.device.port,
+                self.queue,
+                self.mbufs[self.sent..].as_mut_ptr(),
+                self.lengths[self.sent..].as_ptr(),
+                count as u16,
+            )
+        };
+        if self.is_shared {
+            lock.release();
+        }
+        let taken = usize::from(sent).min(count);
+        self.packets += taken as u64;
+        if taken == count {
+            self.bytes += std::mem::take(&mut self.staged_bytes);
+        } else {
+            self.count_some(taken);
+        }
+        self.sent += taken;
         if self.sent == self.taken {
             (self.sent, self.staged, self.taken) = (0, 0, 0);
         }
     }
 
+    /// Counts the bytes of the first `taken` staged packets.
+    #[cold]
+    fn count_some(&mut self, taken: usize) {
+        let frames: u64 = self.lengths[self.sent..][..taken].iter().copied().map(u64::from).sum();
+        let bytes = frames - taken as u64 * self.header_len;
+        self.staged_bytes -= bytes;
+        self.bytes += bytes;
+    }
+
     /// Looks up the peer's MAC address. The packet waits for the answer, or is dropped.
     #[cold]
     fn send_unresolved(&mut self, route: &UdpRoute, len: usize, fill: impl FnOnce(&mut [u8])) {
-        let seat = self.seat.clone();
-        let device = &*seat.device;
+        let device = Arc::clone(&self.device);
         let peer = route.socket_addr().ip();
         let Some(hop) = device.interface.next_hop(peer) else {
             self.dropped += 1;
@@ -197,10 +235,10 @@ impl DpdkTx {
             if let Some(fill) = fill.take() {
                 fill(&mut frame[draft.len()..]);
             }
-            draft.write(&mut frame, seat.udp_port, route.port());
+            draft.write(&mut frame, self.udp_port, route.port());
             frame
         };
-        let resolution = seat.resolve(hop, frame);
+        let resolution = device.neighbours().resolve(hop, clock::now(), frame);
         match (resolution, fill) {
             (Resolution::Known(mac), Some(fill)) => {
                 if self.headers.len() >= HEADERS {
@@ -211,7 +249,10 @@ impl DpdkTx {
                     self.send(route, len, fill);
                 }
             }
-            (Resolution::Ask | Resolution::Waiting, _) => {}
+            (Resolution::Ask, _) => {
+                device.send_control(self.queue, control::ask(&device.interface, hop));
+            }
+            (Resolution::Waiting, _) => {}
             _ => self.dropped += 1,
         }
     }
@@ -252,6 +293,7 @@ impl TxQueue for DpdkTx {
 
 impl Drop for DpdkTx {
     fn drop(&mut self) {
+        self.flush();
         let ours = &mut self.mbufs[self.sent..self.taken];
         // SAFETY: these mbufs are ours, and nothing uses them after this.
         unsafe { dpdk_sys::erpc_give_back(ours.as_mut_ptr(), ours.len() as u16) };

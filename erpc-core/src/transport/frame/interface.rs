@@ -65,6 +65,13 @@ impl Interface {
         self.gateways.iter().copied().find(|gateway| gateway.is_ipv4() == peer.is_ipv4())
     }
 
+    /// Bytes in front of a datagram to a peer of the first network's family.
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        let is_v4 = self.networks.first().is_none_or(|network| network.address.is_ipv4());
+        14 + if self.vlan.is_some() { 4 } else { 0 } + if is_v4 { 20 } else { 40 } + 8
+    }
+
     /// The IPv4 address.
     #[must_use]
     #[inline]

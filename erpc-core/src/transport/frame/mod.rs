@@ -92,8 +92,6 @@ pub enum FrameDrop {
     NotOurs,
     /// For a UDP port that no endpoint of this port has.
     NoEndpoint,
-    /// For another endpoint of the port, whose inbox is full.
-    Overflow,
     /// A source that no packet may have: an address that is unspecified, multicast or IPv4-mapped,
     /// the receiver's own address in ARP and NDP, or port 0.
     Source,
@@ -101,7 +99,7 @@ pub enum FrameDrop {
 
 impl FrameDrop {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::Truncated,
         Self::Checksum,
         Self::Fragment,
@@ -110,7 +108,6 @@ impl FrameDrop {
         Self::Options,
         Self::NotOurs,
         Self::NoEndpoint,
-        Self::Overflow,
         Self::Source,
     ];
 }
