@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::iter;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dpdk_sys::{erpc_device, erpc_losses, erpc_setup};
@@ -14,7 +14,7 @@ use super::group::{Member, QueueLock, Steering};
 use super::pool::{Mempool, PoolKey};
 use crate::clock;
 use crate::random::random_key;
-use crate::transport::frame::{Interface, Mac, Neighbours, control};
+use crate::transport::frame::{Announcer, Interface, Mac, Neighbours, control};
 
 /// Names of the devices in use.
 static IN_USE: Mutex<Option<HashSet<String>>> = Mutex::new(None);
@@ -74,8 +74,7 @@ pub(super) struct Device {
     pub(super) tx_locks: Box<[QueueLock]>,
     /// Drivers connect in queries of the link, which are for one thread at a time.
     link: Mutex<()>,
-    /// Whether the link was up at the last look.
-    was_up: AtomicBool,
+    announcer: Mutex<Announcer>,
     // Dropped in this order, after the port is stopped.
     pub(super) pool: Mempool,
     _claim: Claim,
@@ -181,7 +180,7 @@ impl Device {
             rx_locks: locks(rx_queues),
             tx_locks: locks(tx_queues),
             link: Mutex::new(()),
-            was_up: AtomicBool::new(false),
+            announcer: Mutex::default(),
             pool,
             _claim: claim,
         })
@@ -279,16 +278,16 @@ impl Device {
     /// bounded by the table of neighbours.
     #[cold]
     pub(super) fn housekeeping(&self, queue: u16) {
-        let is_up = self.is_up();
-        if is_up && !self.was_up.swap(is_up, Ordering::Relaxed) {
-            // Peers may know the MAC address that the last process on this port had.
+        let now = clock::now();
+        if lock(&self.announcer).look(self.is_up(), now) {
+            // Peers may know the MAC address that the last process on this port had, and the other
+            // way round.
+            self.neighbours().ask_again(now);
             self.send_control(queue, control::announce(&self.interface));
-        } else if !is_up {
-            self.was_up.store(false, Ordering::Relaxed);
         }
         let (ask, dropped) = {
             let mut table = self.neighbours();
-            let due = table.tick(clock::now());
+            let due = table.tick(now);
             self.version.store(table.version(), Ordering::Relaxed);
             due
         };

@@ -228,3 +228,31 @@ fn peers_elsewhere_are_reached_through_the_gateway() {
     assert_eq!(hop([10, 0, 1, 7]), Some([10, 0, 0, 254].into()));
     assert_eq!(own.next_hop(Ipv6Addr::LOCALHOST.into()), None);
 }
+
+#[test]
+fn an_address_is_announced_three_times_after_the_link_has_come_up() {
+    let mut announcer = Announcer::default();
+    let mut announced =
+        |is_up: bool, millis: u64| announcer.look(is_up, Instant::from_nanos(1_000_000 * millis));
+    assert!(!announced(false, 0), "the link is down");
+    for (millis, expected) in
+        [(100, true), (200, false), (1_000, false), (1_100, true), (2_200, true), (9_000, false)]
+    {
+        assert_eq!(announced(true, millis), expected, "after {millis} ms");
+    }
+    assert!(!announced(false, 10_000) && announced(true, 10_100), "the link comes up again");
+}
+
+#[test]
+fn neighbours_are_asked_again_when_told_so_but_fixed_ones_never() {
+    let (ip, mac) = (IpAddr::from([10, 0, 0, 9]), Mac([2, 0, 0, 0, 0, 9]));
+    let fixed = IpAddr::from([10, 0, 0, 8]);
+    let mut table = Neighbours::new([(fixed, mac)]);
+    let now = Instant::from_nanos(1);
+    table.resolve(ip, now, Vec::new);
+    table.learn(ip, mac, false, now);
+    assert!(table.tick(now).0.is_empty());
+    table.ask_again(now);
+    assert_eq!(table.tick(now).0, [ip]);
+    assert_eq!(table.resolve(ip, now, Vec::new), Resolution::Known(mac), "used meanwhile");
+}
