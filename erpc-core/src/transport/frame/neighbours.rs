@@ -124,6 +124,14 @@ impl Neighbours {
         std::mem::take(&mut entry.waiting)
     }
 
+    /// Asks all neighbours again with the next [`Neighbours::tick`], because others may have their
+    /// addresses now: the link was down. Their MAC addresses are used until they answer.
+    pub fn doubt(&mut self, now: Instant) {
+        for entry in self.entries.values_mut().filter(|entry| !entry.is_fixed) {
+            entry.due = now;
+        }
+    }
+
     /// Returns the addresses to ask for now, and removes those that never answer. The second value
     /// is the number of waiting frames that were dropped. Bounded by the table's size.
     pub fn tick(&mut self, now: Instant) -> (Vec<IpAddr>, u64) {

@@ -213,3 +213,40 @@ fn an_announcement_updates_who_knows_the_host_and_nobody_else() {
         assert_eq!(table.resolve(ip, now, Vec::new), Resolution::Known(a.mac));
     }
 }
+
+#[test]
+fn a_doubted_neighbour_is_asked_again_and_a_fixed_one_is_not() {
+    let (now, [fixed, learned]) = (Instant::ZERO, [1, 2].map(|last| v6(last)));
+    let mut table = Neighbours::new([(fixed, Mac([2; 6]))]);
+    table.learn(learned, Mac([4; 6]), true, now);
+    assert!(table.tick(now).0.is_empty());
+    table.doubt(now);
+    assert_eq!(table.tick(now), (vec![learned], 0));
+    assert_eq!(table.resolve(learned, now, Vec::new), Resolution::Known(Mac([4; 6])));
+}
+
+#[test]
+fn a_device_completes_the_checksums_to_those_that_software_writes() {
+    for (family, vlan) in [(0, None), (1, None), (0, Some(3)), (1, Some(3))] {
+        let (a, b) = (host(1, vlan), host(2, vlan));
+        let header = Header::new(&a, b.networks[family].address, b.mac, false).unwrap();
+        for len in [0, 1, 100, 1_400] {
+            let mut software = vec![7; header.len() + len];
+            let mut device = software.clone();
+            header.write(&mut software, 7, 31_850);
+            header.write_for_device(&mut device, 7, 31_850);
+            assert!(parse(&device, &b, true).is_ok(), "right but for the checksums");
+            assert!(parse(&device, &b, false).is_err(), "the device has work to do");
+            // What a device does: it sums the UDP part, in which the pseudo-header's sum stands.
+            let udp = header.len() - 8;
+            let sum = checksum::finish(checksum::add(0, &device[udp..]));
+            device[udp + 6..udp + 8].copy_from_slice(&sum);
+            if family == 0 {
+                let ip = udp - 20..udp;
+                let sum = checksum::finish(checksum::add(0, &device[ip.clone()]));
+                device[ip][10..12].copy_from_slice(&sum);
+            }
+            assert_eq!(device, software, "{len} bytes, family {family}, VLAN {vlan:?}");
+        }
+    }
+}
