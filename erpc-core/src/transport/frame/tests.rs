@@ -216,7 +216,7 @@ fn an_announcement_updates_who_knows_the_host_and_nobody_else() {
 
 #[test]
 fn a_doubted_neighbour_is_asked_again_and_a_fixed_one_is_not() {
-    let (now, [fixed, learned]) = (Instant::ZERO, [1, 2].map(|last| v6(last)));
+    let (now, [fixed, learned]) = (Instant::ZERO, [1, 2].map(v6));
     let mut table = Neighbours::new([(fixed, Mac([2; 6]))]);
     table.learn(learned, Mac([4; 6]), true, now);
     assert!(table.tick(now).0.is_empty());
