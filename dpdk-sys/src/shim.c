@@ -36,6 +36,8 @@ int erpc_device_find(const char *name, struct erpc_device *device)
     device->max_tx_queues = info.max_tx_queues;
     device->rx_checksums = (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM) != 0
         && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) != 0;
+    device->tx_checksums = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0
+        && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
     memcpy(device->mac, mac.addr_bytes, sizeof device->mac);
     device->socket = rte_eth_dev_socket_id(port);
     return 0;
@@ -58,6 +60,8 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
         conf.rxmode.mtu = setup->mtu;
     if (setup->rx_checksums)
         conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
+    if (setup->tx_checksums)
+        conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
     conf.rx_adv_conf.rss_conf.rss_hf
         = info.flow_type_rss_offloads & (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP);
     setup->rss = setup->rx_queues > 1 && conf.rx_adv_conf.rss_conf.rss_hf != 0;
@@ -75,7 +79,7 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
     rx = info.default_rxconf;
     rx.offloads = conf.rxmode.offloads & info.rx_queue_offload_capa;
     tx = info.default_txconf;
-    tx.offloads = 0;
+    tx.offloads = conf.txmode.offloads & info.tx_queue_offload_capa;
     *step = "set up a receive queue";
     for (uint16_t queue = 0; queue < setup->rx_queues; queue++) {
         error = rte_eth_rx_queue_setup(port, queue, setup->rx_descriptors, rte_eth_dev_socket_id(port), &rx, pool);
@@ -142,6 +146,13 @@ void erpc_device_stop(uint16_t port)
     (void)rte_eth_dev_stop(port);
 }
 
+int erpc_device_restart(uint16_t port, uint8_t runs)
+{
+    if (runs)
+        (void)rte_eth_dev_stop(port);
+    return rte_eth_dev_start(port);
+}
+
 int erpc_link(uint16_t port, uint32_t *mbps)
 {
     struct rte_eth_link link;
@@ -203,8 +214,18 @@ int erpc_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint8_t **data,
 
 void erpc_give_back(struct rte_mbuf **mbufs, uint16_t n) { rte_pktmbuf_free_bulk(mbufs, n); }
 
-uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint16_t *lengths, uint16_t n)
+uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint16_t *lengths,
+                       const struct erpc_offload *offload, uint16_t n)
 {
+    if (offload != NULL) {
+        uint64_t ip = offload->is_v6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM;
+
+        for (uint16_t i = 0; i < n; i++) {
+            mbufs[i]->ol_flags |= ip | RTE_MBUF_F_TX_UDP_CKSUM;
+            mbufs[i]->l2_len = offload->l2_len;
+            mbufs[i]->l3_len = offload->is_v6 ? 40 : 20;
+        }
+    }
     for (uint16_t i = 0; i < n; i++) {
         if (lengths[i] != 0) {
             mbufs[i]->data_len = lengths[i];

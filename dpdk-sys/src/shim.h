@@ -23,6 +23,7 @@ struct erpc_device {
     uint16_t max_rx_queues;
     uint16_t max_tx_queues;
     uint8_t rx_checksums; /* verifies IPv4 and UDP checksums of received packets */
+    uint8_t tx_checksums; /* computes IPv4 and UDP checksums of sent packets */
     uint8_t mac[6];
     int socket;
 };
@@ -35,6 +36,7 @@ struct erpc_setup {
     uint16_t rx_descriptors;
     uint16_t tx_descriptors;
     uint8_t rx_checksums;
+    uint8_t tx_checksums;
     uint8_t rss; /* Result: the device spreads datagrams over its receive queues by their ports. */
 };
 
@@ -44,6 +46,12 @@ struct erpc_frame {
     uint32_t len;
     uint8_t segments;  /* saturates at 255 */
     uint8_t checksums; /* 0: unknown, 1: good, 2: bad */
+};
+
+/* How the device finds the headers whose checksums it computes. */
+struct erpc_offload {
+    uint8_t is_v6;
+    uint8_t l2_len;
 };
 
 /* A device's counters of lost packets. */
@@ -61,6 +69,10 @@ int erpc_device_find(const char *name, struct erpc_device *device);
 /* Configures and starts a device. On success, stores the counts of descriptors in `setup`. A negative error otherwise; `*step` names the call that failed. */
 int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempool *pool, const char **step);
 void erpc_device_stop(uint16_t port);
+
+/* Starts a device with the setup that it has, after stopping it if it runs. If starting fails, returns
+ * a negative error, and the device stays stopped. */
+int erpc_device_restart(uint16_t port, uint8_t runs);
 
 /* Asks the device to put datagrams for UDP port `udp_port + i` into receive queue i, for the first
  * `queues` queues. All rules or none: then a negative error. */
@@ -80,8 +92,10 @@ int erpc_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint8_t **data,
 /* Returns mbufs to their pools. */
 void erpc_give_back(struct rte_mbuf **mbufs, uint16_t n);
 
-/* Sets the mbufs' lengths, except those that are 0, then sends them with one doorbell. Returns how many the device took. */
-uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint16_t *lengths, uint16_t n);
+/* Sets the mbufs' lengths, except those that are 0, then sends them with one doorbell. Returns how many the device took.
+ * The device computes checksums unless `offload` is NULL. */
+uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint16_t *lengths,
+                       const struct erpc_offload *offload, uint16_t n);
 
 /* Makes the ports net_ring_<a> and net_ring_<b>. What one sends, the other receives, over `queues`
  * rings of `size` entries (a power of two) in each direction; `number` distinguishes their names.

@@ -2,7 +2,7 @@
 //! each has a pair of its own.
 
 use std::ffi::CString;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -251,8 +251,9 @@ impl RawPort {
             len = 0;
         }
         // SAFETY: one frame of our own. No endpoint uses queue 1: its member does nothing.
-        let sent =
-            unsafe { dpdk_sys::erpc_tx_burst(self.port, 1, &raw mut head, &raw const len, 1) };
+        let sent = unsafe {
+            dpdk_sys::erpc_tx_burst(self.port, 1, &raw mut head, &raw const len, ptr::null(), 1)
+        };
         assert_eq!(sent, 1, "the ring has room");
     }
 }
@@ -449,4 +450,21 @@ fn a_server_that_is_opened_again_serves_again() {
         }
         drop((server, lost));
     }
+}
+
+#[test]
+fn link_local_peers_may_have_a_scope() {
+    let [a, b] = pair(1);
+    let config = |device: &str, last| {
+        let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last);
+        DpdkConfig::new(device, address.into(), 64).udp_port(SERVER.port())
+    };
+    let server = Endpoint::dpdk(&config(&a, 1)).expect("a port");
+    let client = Endpoint::dpdk(&config(&b, 2)).expect("a port");
+    serve(&server);
+    let address =
+        SocketAddrV6::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), SERVER.port(), 0, 7);
+    let session: Session<DpdkTransport> = client.open(SocketAddr::V6(address).into());
+    call(&client, &session, 32, &[&server, &client]);
+    call(&client, &session, 20_000, &[&server, &client]);
 }

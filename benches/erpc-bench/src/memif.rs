@@ -148,6 +148,7 @@ impl Port {
                 0,
                 self.mbufs.as_mut_ptr(),
                 self.lengths.as_ptr(),
+                ptr::null(),
                 count as u16,
             )
         };

@@ -26,6 +26,9 @@ impl DpdkConfig {
     /// The port of the device `device`, named as EAL names it: `net_memif0`, or a PCI address such
     /// as `0000:03:00.0`. `address` is the host's address there, with the length of the network's
     /// prefix. The kernel must not own this address.
+    ///
+    /// With a link-local IPv6 address, peers may have any scope (`fe80::1%3`), but all the same one:
+    /// a port is a link of its own, and frames do not contain the scope.
     #[must_use]
     pub fn new(device: impl Into<String>, address: IpAddr, prefix: u8) -> Self {
         Self {

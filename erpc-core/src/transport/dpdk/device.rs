@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::iter;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::net::IpAddr;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use dpdk_sys::{erpc_device, erpc_losses, erpc_setup};
+use dpdk_sys::{erpc_device, erpc_losses, erpc_offload, erpc_setup};
 
 use super::config::{DpdkConfig, DpdkError};
 use super::eal;
@@ -14,7 +16,7 @@ use super::group::{Member, QueueLock, Steering};
 use super::pool::{Mempool, PoolKey};
 use crate::clock;
 use crate::random::random_key;
-use crate::transport::frame::{Announcer, Interface, Mac, Neighbours, control};
+use crate::transport::frame::{Interface, Mac, Neighbours, control};
 
 /// Names of the devices in use.
 static IN_USE: Mutex<Option<HashSet<String>>> = Mutex::new(None);
@@ -24,6 +26,11 @@ static IN_USE: Mutex<Option<HashSet<String>>> = Mutex::new(None);
 const BESIDE_IP: u32 = 192;
 /// Mbufs of an endpoint beside those in queues: the burst that is lent, staged packets, and caches.
 const PER_ENDPOINT: u32 = 1_024;
+/// Announcements of the MAC address when the link comes up, because peers may know that of the last
+/// process on this port. A driver may lose the first one while it connects.
+const ANNOUNCEMENTS: u32 = 3;
+/// Rounds of housekeeping between two attempts to reconnect.
+const ROUNDS_PER_ATTEMPT: u32 = 5;
 /// Most receive queues of a port.
 const MAX_QUEUES: u16 = 64;
 
@@ -54,6 +61,11 @@ impl Drop for Claim {
 pub(super) struct Device {
     pub(super) port: u16,
     pub(super) interface: Interface,
+    /// Whether the address is a link-local one of IPv6.
+    pub(super) is_link_local: bool,
+    /// The number that this process gives the link (the scope of link-local addresses), as peers'
+    /// addresses name it. Packets do not contain it.
+    pub(super) scope: AtomicU32,
     pub(super) neighbours: Mutex<Neighbours>,
     /// [`Neighbours::version`], for senders that do not lock.
     pub(super) version: AtomicU32,
@@ -68,13 +80,24 @@ pub(super) struct Device {
     pub(super) max_datagram: usize,
     pub(super) descriptors: u16,
     pub(super) verifies: bool,
+    /// What the device completes in sent frames; `None` if it cannot.
+    pub(super) offload: Option<erpc_offload>,
     pub(super) steering: Steering,
     pub(super) members: Box<[Member]>,
     pub(super) rx_locks: Box<[QueueLock]>,
     pub(super) tx_locks: Box<[QueueLock]>,
     /// Drivers connect in queries of the link, which are for one thread at a time.
     link: Mutex<()>,
-    announcer: Mutex<Announcer>,
+    /// Whether the link was up at the last look.
+    was_up: AtomicBool,
+    /// Whether the driver connects only when the port starts: a client of memif.
+    reconnects: bool,
+    /// Whether the queues may be used. False after a restart in vain.
+    is_running: AtomicBool,
+    /// Rounds of housekeeping.
+    attempts: AtomicU32,
+    /// Announcements of the MAC address that are still to be sent.
+    announcements: AtomicU32,
     // Dropped in this order, after the port is stopped.
     pub(super) pool: Mempool,
     _claim: Claim,
@@ -116,6 +139,8 @@ impl Device {
             rx_descriptors: config.descriptors,
             tx_descriptors: config.descriptors,
             rx_checksums: found.rx_checksums,
+            // Without checksums there is nothing to offload but the sum of 20 bytes.
+            tx_checksums: u8::from(found.tx_checksums != 0 && config.checksums),
             rss: 0,
         };
         let pool = Mempool::take(PoolKey {
@@ -125,7 +150,7 @@ impl Device {
             bytes: u32::from(config.mtu) + BESIDE_IP,
             socket: found.socket,
         })?;
-        let mut step = std::ptr::null();
+        let mut step = ptr::null();
         // SAFETY: the port exists, and this group alone has it: it holds the claim. The mempool
         // outlives the port's use.
         let error = unsafe {
@@ -164,6 +189,8 @@ impl Device {
         Ok(Self {
             port: found.port,
             interface,
+            is_link_local: matches!(config.network.address, IpAddr::V6(v6) if v6.is_unicast_link_local()),
+            scope: AtomicU32::new(0),
             neighbours: Mutex::new(Neighbours::new(config.neighbours.iter().copied())),
             version: AtomicU32::new(0),
             late_packets: AtomicU64::new(0),
@@ -175,12 +202,21 @@ impl Device {
                 - 8,
             descriptors: setup.rx_descriptors,
             verifies: found.rx_checksums != 0,
+            offload: (setup.tx_checksums != 0).then(|| erpc_offload {
+                is_v6: config.network.address.is_ipv6().into(),
+                l2_len: if config.vlan.is_some() { 18 } else { 14 },
+            }),
             steering,
             members: (0..endpoints).map(|_| Member::new(inbox)).collect(),
             rx_locks: locks(rx_queues),
             tx_locks: locks(tx_queues),
             link: Mutex::new(()),
-            announcer: Mutex::default(),
+            was_up: AtomicBool::new(false),
+            reconnects: config.device.starts_with("net_memif")
+                && !eal::is_memif_server(&config.device),
+            is_running: AtomicBool::new(true),
+            attempts: AtomicU32::new(0),
+            announcements: AtomicU32::new(0),
             pool,
             _claim: claim,
         })
@@ -195,6 +231,28 @@ impl Device {
 
     pub(super) fn neighbours(&self) -> MutexGuard<'_, Neighbours> {
         lock(&self.neighbours)
+    }
+
+    /// Whether the queues may be used. A burst of a stopped port is an error.
+    #[inline]
+    pub(super) fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Relaxed)
+    }
+
+    /// Restarts the port, unless another endpoint uses a queue now. If that fails, because the peer
+    /// is not there, the next housekeeping tries again.
+    #[cold]
+    fn reconnect(&self) {
+        let locks = || self.rx_locks.iter().chain(&self.tx_locks);
+        let count = locks().take_while(|lock| lock.acquire()).count();
+        if count == self.rx_locks.len() + self.tx_locks.len() {
+            let _one_at_a_time = lock(&self.link);
+            let runs = self.is_running().into();
+            // SAFETY: all queues are locked; a single endpoint, which does not lock, is here.
+            let error = unsafe { dpdk_sys::erpc_device_restart(self.port, runs) };
+            self.is_running.store(error == 0, Ordering::Relaxed);
+        }
+        locks().take(count).for_each(QueueLock::release);
     }
 
     /// Whether the link is up.
@@ -247,7 +305,7 @@ impl Device {
 
     /// Whether the device took the frame.
     fn send_frame(&self, queue: u16, frame: &[u8]) -> bool {
-        let (mut mbuf, mut data) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut mbuf, mut data) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: room for one pointer each; the mempool lives as long as `self`.
         let error =
             unsafe { dpdk_sys::erpc_take(self.pool.as_ptr(), &raw mut mbuf, &raw mut data, 1) };
@@ -256,14 +314,21 @@ impl Device {
         }
         let lock = &self.tx_locks[usize::from(queue)];
         let mut sent = 0;
-        if frame.len() <= self.pool.room() && lock.acquire() {
+        if frame.len() <= self.pool.room() && self.is_running() && lock.acquire() {
             // SAFETY: a new mbuf has `room` bytes at `data`, and nothing else refers to them.
-            unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), data, frame.len()) };
+            unsafe { ptr::copy_nonoverlapping(frame.as_ptr(), data, frame.len()) };
             let len = frame.len() as u16;
             // SAFETY: one mbuf of our own with `len` bytes. The lock gives the queue to this
             // thread; an endpoint that needs no lock is the only user of its queue.
             sent = unsafe {
-                dpdk_sys::erpc_tx_burst(self.port, queue, &raw mut mbuf, &raw const len, 1)
+                dpdk_sys::erpc_tx_burst(
+                    self.port,
+                    queue,
+                    &raw mut mbuf,
+                    &raw const len,
+                    ptr::null(),
+                    1,
+                )
             };
             lock.release();
         }
@@ -274,20 +339,34 @@ impl Device {
         sent != 0
     }
 
+    /// Acts on changes of the link.
+    fn watch_link(&self, queue: u16) {
+        let is_up = self.is_up();
+        let was_up = self.was_up.swap(is_up, Ordering::Relaxed);
+        if is_up && !was_up {
+            self.announcements.store(ANNOUNCEMENTS, Ordering::Relaxed);
+            self.neighbours().doubt(clock::now());
+        }
+        let take = |left: u32| left.checked_sub(1);
+        let left = &self.announcements;
+        if is_up && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            self.send_control(queue, control::announce(&self.interface));
+        }
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        let is_lost = was_up || !self.is_running() && attempt.is_multiple_of(ROUNDS_PER_ATTEMPT);
+        if self.reconnects && !is_up && is_lost {
+            self.reconnect();
+        }
+    }
+
     /// Asks neighbours again, and drives the link's connection. Called a few times per second, and
     /// bounded by the table of neighbours.
     #[cold]
     pub(super) fn housekeeping(&self, queue: u16) {
-        let now = clock::now();
-        if lock(&self.announcer).look(self.is_up(), now) {
-            // Peers may know the MAC address that the last process on this port had, and the other
-            // way round.
-            self.neighbours().ask_again(now);
-            self.send_control(queue, control::announce(&self.interface));
-        }
+        self.watch_link(queue);
         let (ask, dropped) = {
             let mut table = self.neighbours();
-            let due = table.tick(now);
+            let due = table.tick(clock::now());
             self.version.store(table.version(), Ordering::Relaxed);
             due
         };

@@ -53,6 +53,16 @@ pub(super) fn is_started() -> bool {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
+/// Whether an argument makes `device` the server of a memif.
+pub(super) fn is_memif_server(device: &str) -> bool {
+    let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    started.iter().flatten().any(|argument| {
+        let mut words = argument.trim_start_matches("--vdev=").split(',');
+        words.next() == Some(device)
+            && words.any(|word| matches!(word, "role=server" | "role=master"))
+    })
+}
+
 /// DPDK's text for its last error in this thread.
 pub(super) fn last_error() -> String {
     // SAFETY: reads a thread-local integer.

@@ -1,5 +1,6 @@
 //! The receiving half.
 
+use std::net::SocketAddr;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -152,6 +153,9 @@ impl DpdkRx {
     /// Receives up to `MAX_BURST - held` frames from `queue`. Returns whether there may be more.
     #[inline(always)]
     fn receive<const ALONE: bool>(&mut self, queue: u16) -> bool {
+        if !self.device.is_running() {
+            return false;
+        }
         let start = if ALONE { 0 } else { self.held };
         let room = MAX_BURST - start;
         // SAFETY: both arrays have room for `room` entries from here. This thread alone uses the
@@ -204,8 +208,9 @@ impl DpdkRx {
                 self.drops.count(FrameDrop::Oversized);
             }
             Ok(Packet::Datagram(datagram)) => {
+                let route = datagram.source;
                 let lent = Lent {
-                    route: datagram.source,
+                    route: if device.is_link_local { Self::scoped(device, route) } else { route },
                     data: datagram.payload.as_ptr(),
                     len: datagram.payload.len() as u32,
                     marked: datagram.marked,
@@ -220,6 +225,17 @@ impl DpdkRx {
             Err(reason) => self.drops.count(reason),
         }
         true
+    }
+
+    /// The source as this process names it.
+    fn scoped(device: &Device, source: UdpRoute) -> UdpRoute {
+        match source.socket_addr() {
+            SocketAddr::V6(mut v6) if v6.ip().is_unicast_link_local() => {
+                v6.set_scope_id(device.scope.load(Ordering::Relaxed));
+                SocketAddr::V6(v6).into()
+            }
+            _ => source,
+        }
     }
 
     #[inline(always)]

@@ -1,6 +1,8 @@
 //! The sending half. It copies every packet into a mbuf, so it never holds a msgbuf.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::ptr;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +31,7 @@ pub struct DpdkTx {
     device: Arc<Device>,
     udp_port: u16,
     queue: u16,
-    /// Whether other endpoints send through the queue too.
+    /// Whether the queue must be locked.
     is_shared: bool,
     mbufs: [*mut rte_mbuf; STAGED],
     data: [*mut u8; STAGED],
@@ -62,13 +64,13 @@ impl DpdkTx {
         Self {
             udp_port: device.udp_port + index as u16,
             queue: queue as u16,
-            is_shared: (0..device.members.len())
-                .any(|other| other != index && other % queues == queue),
+            // Also a queue of its own is locked in a group, because any member may restart the port.
+            is_shared: device.members.len() > 1,
             room: device.pool.room(),
             header_len: device.interface.header_len() as u64,
             device,
-            mbufs: [std::ptr::null_mut(); STAGED],
-            data: [std::ptr::null_mut(); STAGED],
+            mbufs: [ptr::null_mut(); STAGED],
+            data: [ptr::null_mut(); STAGED],
             lengths: [0; STAGED],
             sent: 0,
             staged: 0,
@@ -122,7 +124,11 @@ impl DpdkTx {
         // `room`. DPDK's memory is initialized: it was zeroed by the system.
         let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged], total) };
         fill(&mut frame[header.len()..]);
-        header.write(frame, self.udp_port, route.port());
+        if self.device.offload.is_some() {
+            header.write_for_device(frame, self.udp_port, route.port());
+        } else {
+            header.write(frame, self.udp_port, route.port());
+        }
         self.lengths[self.staged] = total as u16;
         self.staged += 1;
         self.staged_bytes += len as u64;
@@ -172,7 +178,7 @@ impl DpdkTx {
     #[inline]
     fn ring(&mut self) {
         let count = self.staged - self.sent;
-        if count == 0 {
+        if count == 0 || !self.device.is_running() {
             return;
         }
         let lock = &self.device.tx_locks[usize::from(self.queue)];
@@ -187,6 +193,7 @@ impl DpdkTx {
                 self.queue,
                 self.mbufs[self.sent..].as_mut_ptr(),
                 self.lengths[self.sent..].as_ptr(),
+                self.device.offload.as_ref().map_or(ptr::null(), ptr::from_ref),
                 count as u16,
             )
         };
@@ -219,7 +226,13 @@ impl DpdkTx {
     #[cold]
     fn send_unresolved(&mut self, route: &UdpRoute, len: usize, fill: impl FnOnce(&mut [u8])) {
         let device = Arc::clone(&self.device);
-        let peer = route.socket_addr().ip();
+        let address = route.socket_addr();
+        if let SocketAddr::V6(v6) = address
+            && v6.ip().is_unicast_link_local()
+        {
+            device.scope.store(v6.scope_id(), Ordering::Relaxed);
+        }
+        let peer = address.ip();
         let Some(hop) = device.interface.next_hop(peer) else {
             self.dropped += 1;
             return;

@@ -94,6 +94,21 @@ impl Header {
     /// If the frame is shorter than the header, or longer than IP can say.
     #[inline]
     pub fn write(&self, frame: &mut [u8], from: u16, to: u16) {
+        self.complete::<false>(frame, from, to);
+    }
+
+    /// As [`Header::write`], for a device that computes the checksums itself: that of IPv4 is 0, and
+    /// that of UDP is the sum of the pseudo-header, which the device begins with.
+    ///
+    /// # Panics
+    /// As [`Header::write`].
+    #[inline]
+    pub fn write_for_device(&self, frame: &mut [u8], from: u16, to: u16) {
+        self.complete::<true>(frame, from, to);
+    }
+
+    #[inline(always)]
+    fn complete<const DEVICE: bool>(&self, frame: &mut [u8], from: u16, to: u16) {
         let (head, datagram) = frame.split_at_mut(self.len());
         head.copy_from_slice(&self.bytes[..head.len()]);
         let udp_len = UDP_LEN + datagram.len();
@@ -103,10 +118,10 @@ impl Header {
         if self.is_v4 {
             let total = (20 + udp_len as u16).to_be_bytes();
             ip[2..4].copy_from_slice(&total);
-            ip[10..12].copy_from_slice(&checksum::finish(checksum::add(
-                self.ip_sum,
-                &[0, 0, total[0], total[1]],
-            )));
+            if !DEVICE {
+                let sum = checksum::add(self.ip_sum, &[0, 0, total[0], total[1]]);
+                ip[10..12].copy_from_slice(&checksum::finish(sum));
+            }
         } else {
             ip[4..6].copy_from_slice(&(udp_len as u16).to_be_bytes());
         }
@@ -116,6 +131,10 @@ impl Header {
         udp[4..6].copy_from_slice(&len);
         if self.checksums {
             let sum = checksum::add(self.pseudo, &[0, 0, len[0], len[1]]);
+            if DEVICE {
+                udp[6..8].copy_from_slice(&checksum::finish(sum).map(|byte| !byte));
+                return;
+            }
             let sum = checksum::finish(checksum::add(checksum::add(sum, &udp[..6]), datagram));
             // 0 means that there is no checksum.
             udp[6..8].copy_from_slice(&if sum == [0, 0] { [0xff, 0xff] } else { sum });

@@ -27,7 +27,7 @@ use std::str::FromStr;
 
 pub use header::{Header, MAX_HEADER};
 pub use interface::{Interface, Network};
-pub use neighbours::{Announcer, MAX_NEIGHBOURS, MAX_WAITING, Neighbours, Resolution};
+pub use neighbours::{MAX_NEIGHBOURS, MAX_WAITING, Neighbours, Resolution};
 pub use parse::{Datagram, Echo, Packet, Resolve, parse};
 
 /// An Ethernet address.

@@ -19,36 +19,6 @@ const RETRY: Duration = Duration::from_millis(200);
 /// A known neighbour is asked again after this time.
 const LIFETIME: Duration = Duration::from_secs(30);
 
-/// Announcements after the link has come up, and the time between two. The first may be lost: a
-/// switch or a driver may not forward yet, although the link is up. RFC 5227 sends two.
-const ANNOUNCEMENTS: u8 = 3;
-const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Decides when this host announces its address.
-#[derive(Debug, Default)]
-pub struct Announcer {
-    is_up: bool,
-    left: u8,
-    due: Instant,
-}
-
-impl Announcer {
-    /// Whether to announce the address now. Called a few times per second, with the state of the
-    /// link.
-    pub fn look(&mut self, is_up: bool, now: Instant) -> bool {
-        if is_up && !std::mem::replace(&mut self.is_up, is_up) {
-            (self.left, self.due) = (ANNOUNCEMENTS, now);
-        }
-        self.is_up = is_up;
-        let announces = is_up && self.left > 0 && self.due <= now;
-        if announces {
-            self.left -= 1;
-            self.due = now + ANNOUNCE_INTERVAL;
-        }
-        announces
-    }
-}
-
 /// What is known about a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
@@ -154,11 +124,12 @@ impl Neighbours {
         std::mem::take(&mut entry.waiting)
     }
 
-    /// All neighbours that are not fixed are asked with the next [`Neighbours::tick`]. Meanwhile
-    /// frames go to the known addresses.
-    pub fn ask_again(&mut self, now: Instant) {
-        let dynamic = self.entries.values_mut().filter(|entry| !entry.is_fixed);
-        dynamic.for_each(|entry| entry.due = entry.due.min(now));
+    /// Asks all neighbours again with the next [`Neighbours::tick`], because others may have their
+    /// addresses now: the link was down. Their MAC addresses are used until they answer.
+    pub fn doubt(&mut self, now: Instant) {
+        for entry in self.entries.values_mut().filter(|entry| !entry.is_fixed) {
+            entry.due = now;
+        }
     }
 
     /// Returns the addresses to ask for now, and removes those that never answer. The second value

@@ -230,29 +230,38 @@ fn peers_elsewhere_are_reached_through_the_gateway() {
 }
 
 #[test]
-fn an_address_is_announced_three_times_after_the_link_has_come_up() {
-    let mut announcer = Announcer::default();
-    let mut announced =
-        |is_up: bool, millis: u64| announcer.look(is_up, Instant::from_nanos(1_000_000 * millis));
-    assert!(!announced(false, 0), "the link is down");
-    for (millis, expected) in
-        [(100, true), (200, false), (1_000, false), (1_100, true), (2_200, true), (9_000, false)]
-    {
-        assert_eq!(announced(true, millis), expected, "after {millis} ms");
-    }
-    assert!(!announced(false, 10_000) && announced(true, 10_100), "the link comes up again");
+fn a_doubted_neighbour_is_asked_again_and_a_fixed_one_is_not() {
+    let (now, [fixed, learned]) = (Instant::ZERO, [1, 2].map(v6));
+    let mut table = Neighbours::new([(fixed, Mac([2; 6]))]);
+    table.learn(learned, Mac([4; 6]), true, now);
+    assert!(table.tick(now).0.is_empty());
+    table.doubt(now);
+    assert_eq!(table.tick(now), (vec![learned], 0));
+    assert_eq!(table.resolve(learned, now, Vec::new), Resolution::Known(Mac([4; 6])));
 }
 
 #[test]
-fn neighbours_are_asked_again_when_told_so_but_fixed_ones_never() {
-    let (ip, mac) = (IpAddr::from([10, 0, 0, 9]), Mac([2, 0, 0, 0, 0, 9]));
-    let fixed = IpAddr::from([10, 0, 0, 8]);
-    let mut table = Neighbours::new([(fixed, mac)]);
-    let now = Instant::from_nanos(1);
-    table.resolve(ip, now, Vec::new);
-    table.learn(ip, mac, false, now);
-    assert!(table.tick(now).0.is_empty());
-    table.ask_again(now);
-    assert_eq!(table.tick(now).0, [ip]);
-    assert_eq!(table.resolve(ip, now, Vec::new), Resolution::Known(mac), "used meanwhile");
+fn a_device_completes_the_checksums_to_those_that_software_writes() {
+    for (family, vlan) in [(0, None), (1, None), (0, Some(3)), (1, Some(3))] {
+        let (a, b) = (host(1, vlan), host(2, vlan));
+        let header = Header::new(&a, b.networks[family].address, b.mac, false).unwrap();
+        for len in [0, 1, 100, 1_400] {
+            let mut software = vec![7; header.len() + len];
+            let mut device = software.clone();
+            header.write(&mut software, 7, 31_850);
+            header.write_for_device(&mut device, 7, 31_850);
+            assert!(parse(&device, &b, true).is_ok(), "right but for the checksums");
+            assert!(parse(&device, &b, false).is_err(), "the device has work to do");
+            // What a device does: it sums the UDP part, in which the pseudo-header's sum stands.
+            let udp = header.len() - 8;
+            let sum = checksum::finish(checksum::add(0, &device[udp..]));
+            device[udp + 6..udp + 8].copy_from_slice(&sum);
+            if family == 0 {
+                let ip = udp - 20..udp;
+                let sum = checksum::finish(checksum::add(0, &device[ip.clone()]));
+                device[ip][10..12].copy_from_slice(&sum);
+            }
+            assert_eq!(device, software, "{len} bytes, family {family}, VLAN {vlan:?}");
+        }
+    }
 }
