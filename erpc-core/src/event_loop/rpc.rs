@@ -621,7 +621,7 @@ impl<T: Transport> Rpc<T> {
             (timer, limit) => timer.or(limit),
         };
         self.transport.wait(timeout);
-        self.rested();
+        if T::WAKES_FOR_PACKETS { self.rested() } else { self.turns.pause() }
     }
 
     /// Declares that no packet has waited for the next turn, because the loop slept until something

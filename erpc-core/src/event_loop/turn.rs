@@ -33,6 +33,8 @@ const NO_METHOD: u64 = u64::MAX;
 pub(crate) struct Turns {
     /// When the receive queue was last polled; `None` if the loop has slept since.
     looked_at: Option<Instant>,
+    /// Whether the loop has paused since, which packets do not end.
+    has_paused: bool,
     /// Number of packets that the last turn received.
     received: u64,
     /// Number of turns with packets for which responses are still watched.
@@ -129,10 +131,11 @@ impl Turns {
         }
         self.received = received as u64;
         (self.answered_at, self.resumed_at) = (now, now);
+        let has_paused = std::mem::take(&mut self.has_paused);
         if absence < SPINNING {
             return 0;
         }
-        if absence > self.noted {
+        if absence > self.noted && !has_paused {
             self.note(absence, is_virtual);
         }
         absence
@@ -149,6 +152,13 @@ impl Turns {
         if nanos > self.slow_handler && is_longest && !is_virtual {
             self.held = Some(HeldLoop { nanos, method: u32::try_from(self.method).ok() });
         }
+    }
+
+    /// Called after the loop has paused for a while. Packets may have waited for the next turn, but
+    /// no handler is to blame.
+    pub(super) fn pause(&mut self) {
+        self.has_paused = true;
+        self.method = NO_METHOD;
     }
 
     /// Called after the loop has slept until work came: no packet has waited for the next turn.
@@ -257,6 +267,19 @@ mod tests {
         turns.rest();
         turns.begin(now.plus_nanos(9_000_000), 0, false);
         assert_eq!(turns.gaps(), gaps, "sleep is not a gap");
+    }
+
+    #[test]
+    fn a_pause_is_an_absence_but_no_gap() {
+        let mut turns = Turns::new(Duration::from_millis(1), Duration::from_millis(1));
+        turns.begin(START, 0, false);
+        turns.pause();
+        let now = START.plus_nanos(9_000_000);
+        assert_eq!(turns.begin(now, 3, false), 9_000_000);
+        assert_eq!((turns.gaps().count, turns.take_held()), (0, None));
+        assert!(!watches(&mut turns), "no long turn");
+        turns.begin(now.plus_nanos(9_000_000), 0, false);
+        assert_eq!(turns.gaps().count, 1, "the pause is over");
     }
 
     #[test]

@@ -121,6 +121,11 @@ pub trait Transport: 'static {
     /// The sending half.
     type Tx: TxQueue<Route = Self::Route>;
 
+    /// Whether a packet ends [`Transport::wait`]. If not, a packet may wait until the end of the wait,
+    /// and the event loop does not attribute this time to the network: otherwise a slow session would
+    /// make the loops of both sides pause longer, which would make the session slower still.
+    const WAKES_FOR_PACKETS: bool = true;
+
     /// Both halves.
     fn split(&mut self) -> (&mut Self::Rx, &mut Self::Tx);
 

@@ -121,6 +121,8 @@ impl Transport for DpdkTransport {
     type Rx = DpdkRx;
     type Tx = DpdkTx;
 
+    const WAKES_FOR_PACKETS: bool = false;
+
     #[inline]
     fn split(&mut self) -> (&mut DpdkRx, &mut DpdkTx) {
         (&mut self.rx, &mut self.tx)

@@ -62,6 +62,8 @@ impl<T: Transport> Transport for Faulty<T> {
     type Rx = FaultyRx<T>;
     type Tx = FaultyTx<T>;
 
+    const WAKES_FOR_PACKETS: bool = T::WAKES_FOR_PACKETS;
+
     fn split(&mut self) -> (&mut FaultyRx<T>, &mut FaultyTx<T>) {
         (&mut self.rx, &mut self.tx)
     }
