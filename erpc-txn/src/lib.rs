@@ -1,0 +1,12 @@
+//! A transaction store over erpc: serializable, replicated, in memory, after FaSST (Kalia et al.,
+//! OSDI'16).
+//!
+//! The store is in the making. So far it has one part:
+//!
+//! * [`table`]: the concurrent hash table of one replica of one partition. It holds values, versions
+//!   and the locks of transactions, and knows nothing of messages.
+#![deny(missing_docs)]
+#![deny(unsafe_code)]
+
+mod sync;
+pub mod table;
