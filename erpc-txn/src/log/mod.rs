@@ -1,0 +1,24 @@
+//! The log of transactions: what a coordinator stores at its log replicas before it commits.
+//!
+//! A [`Record`] describes one transaction completely: where it ran, what it writes, and from which
+//! version to which. So replicas can be rebuilt from their contents at some time and the records
+//! after it: each group of writes goes to [`Table::apply`](crate::table::Table::apply), in any order
+//! that respects the versions. Records are checked by a checksum.
+//!
+//! A [`Log`] holds the records of one coordinator at one replica, in bounded memory, from the oldest
+//! that is still needed. Coordinators number their records. When all tables of a transaction have
+//! applied it, its record is [acknowledged](Log::acknowledge) and freed.
+//!
+//! Nothing here does I/O or knows the time.
+#![forbid(unsafe_code)]
+
+mod codec;
+mod record;
+mod ring;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use codec::{DecodeError, EncodeError, MAX_RECORD, Rule};
+pub use record::{Coordinator, Entry, Group, Operation, Record};
+pub use ring::{Appended, Index, Log, LogError};
