@@ -1,0 +1,5 @@
+//! Compiles the services of the store.
+
+fn main() -> Result<(), erpc_build::Error> {
+    erpc_build::configure().bytes(".txn.v1").compile_protos(&["../proto/txn.proto"], &["../proto"])
+}

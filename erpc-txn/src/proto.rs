@@ -1,0 +1,3 @@
+//! The messages between members, generated from `proto/txn.proto`.
+
+erpc::include_proto!("txn.v1");
