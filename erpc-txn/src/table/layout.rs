@@ -64,6 +64,11 @@ impl Config {
         self
     }
 
+    /// The longest value that commits accept, in bytes: see [`max_value`](Config::max_value).
+    pub fn longest(&self) -> usize {
+        self.max_value
+    }
+
     /// Seeds the hash of keys, by default with 0. Where users choose keys, use a secret number, the
     /// same at all replicas: somebody who knows it can choose keys that share a bucket.
     pub fn seed(mut self, seed: u64) -> Self {

@@ -144,11 +144,6 @@ impl Table {
         self.memory.prefetch_lock(self.hash.bucket(key));
     }
 
-    /// The longest value that commits accept, in bytes.
-    pub fn max_value(&self) -> usize {
-        self.max_value
-    }
-
     /// Bytes of the table's own memory, apart from long values. They do not change.
     pub fn footprint(&self) -> usize {
         self.memory.footprint()
