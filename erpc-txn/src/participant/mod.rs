@@ -348,20 +348,20 @@ fn commit_group(
     group: &Group<'_>,
     writes: &[Write<'_>],
 ) -> Result<Applied, WriteError> {
-    // While `me` holds the lock nobody else changes the version, so this needs no second look.
-    match table.validate(group.bucket, group.base, Some(me)) {
-        Ok(()) => table.commit(group.bucket, me, writes).map(|_| Applied::Now),
-        // Only the owner of the lock takes the bucket from `base` to the next version. So a later
-        // version means that it did.
-        Err(Invalid::Changed(now)) if now > group.base => Ok(Applied::Before),
-        Err(Invalid::Changed(now)) => Err(WriteError::Missed(now)),
-        Err(Invalid::Conflict(Conflict { owner })) => {
-            let snapshot = table.snapshot(group.bucket)?;
-            match snapshot.is_some_and(|snapshot| snapshot.version > group.base) {
-                true => Ok(Applied::Before),
-                false => Err(WriteError::NotOwner(owner)),
-            }
-        }
+    let refused = match table.validate(group.bucket, group.base, Some(me)) {
+        Ok(()) => match table.commit(group.bucket, me, writes) {
+            Ok(_) => return Ok(Applied::Now),
+            Err(error) => error,
+        },
+        Err(Invalid::Changed(now)) if now < group.base => WriteError::Missed(now),
+        Err(Invalid::Changed(_)) => WriteError::NotOwner(None),
+        Err(Invalid::Conflict(Conflict { owner })) => WriteError::NotOwner(owner),
+    };
+    // Only the owner of the lock takes the bucket from `base` to the next version. So at a later
+    // version the same commit came before, perhaps on another thread since the look above.
+    match (refused, table.snapshot(group.bucket)?) {
+        (WriteError::NotOwner(_), Some(now)) if now.version > group.base => Ok(Applied::Before),
+        (refused, _) => Err(refused),
     }
 }
 
