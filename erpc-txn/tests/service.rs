@@ -57,15 +57,15 @@ fn transaction_commits(seed: u64) -> Result<(), Box<dyn Error>> {
 
     endpoint.block_on(async {
         // Another transaction sees that the key is absent.
-        let read = primary.execute(&execute(2, Kind::Read)).await?;
+        let read = primary.execute(execute(2, Kind::Read)).await?;
         let absent = &read.accesses[0];
         assert!(absent.verdict() == Verdict::Done && !absent.present);
         let seen = Seen { table: TABLE.into(), key: KEY, version: absent.version };
 
-        let locked = primary.execute(&execute(1, Kind::Insert)).await?;
+        let locked = primary.execute(execute(1, Kind::Insert)).await?;
         let locked = &locked.accesses[0];
         assert_eq!(locked.verdict(), Verdict::Done);
-        let refused = primary.execute(&execute(2, Kind::Insert)).await?;
+        let refused = primary.execute(execute(2, Kind::Insert)).await?;
         assert_eq!(refused.accesses[0].verdict(), Verdict::Conflict);
         // It cannot unlock what it does not hold.
         let keys = vec![Place { table: TABLE.into(), key: KEY }];
@@ -107,13 +107,13 @@ fn transaction_commits(seed: u64) -> Result<(), Box<dyn Error>> {
         }
         for client in &clients {
             let all = AcknowledgeRequest { epoch: EPOCH, node: 0, thread: 0, next: 1 };
-            assert_eq!(client.acknowledge(&all).await?.verdict(), Verdict::Done);
+            assert_eq!(client.acknowledge(all).await?.verdict(), Verdict::Done);
         }
 
         let reads = vec![seen];
         let validate = ValidateRequest { epoch: EPOCH, transaction: 2, reads };
         assert_eq!(primary.validate(&validate).await?.verdict(), Verdict::Changed);
-        let read = primary.execute(&execute(2, Kind::Read)).await?;
+        let read = primary.execute(execute(2, Kind::Read)).await?;
         assert_eq!(read.accesses[0].value, &b"eight"[..]);
 
         let foreign = ExecuteRequest { epoch: EPOCH + 1, ..execute(3, Kind::Update) };
