@@ -19,6 +19,7 @@ pub struct DpdkConfig {
     pub(super) descriptors: u16,
     pub(super) checksums: bool,
     pub(super) queues: u16,
+    pub(super) zero_copy: Option<bool>,
 }
 
 impl DpdkConfig {
@@ -41,6 +42,7 @@ impl DpdkConfig {
             descriptors: 1_024,
             checksums: true,
             queues: 0,
+            zero_copy: None,
         }
     }
 
@@ -96,6 +98,15 @@ impl DpdkConfig {
     #[must_use]
     pub fn queues(mut self, pairs: u16) -> Self {
         self.queues = pairs.clamp(1, 64);
+        self
+    }
+
+    /// Whether messages are in DPDK's memory, and the device reads packets of 2 KiB and more there,
+    /// without a copy. Default: yes if the device sends frames of several segments (and not for
+    /// `net_ring`). When DPDK's memory is exhausted, messages are elsewhere and are copied.
+    #[must_use]
+    pub fn zero_copy(mut self, on: bool) -> Self {
+        self.zero_copy = Some(on);
         self
     }
 
