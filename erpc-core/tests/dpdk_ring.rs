@@ -3,13 +3,16 @@
 
 use std::ffi::CString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bytes::BufMut;
+use erpc_core::buf::{MsgBuf, Pool};
 use erpc_core::client::Session;
 use erpc_core::endpoint::Endpoint;
 use erpc_core::protocol::{Acceptor, EndpointConfig, ListenGroup};
@@ -18,6 +21,7 @@ use erpc_core::status::Status;
 use erpc_core::transport::dpdk::{self, DpdkConfig, DpdkTransport, Steering};
 use erpc_core::transport::frame::{FrameDrop, Header, Interface, Mac, Network, checksum};
 use erpc_core::transport::{RxQueue, Transport, TxQueue};
+use erpc_core::wire::{ConnectionId, Flags, HeaderWords, Kind, PacketNumber, RequestNumber};
 
 const ECHO: Method<Vec<u8>, Vec<u8>> = Method::new("test.v1.Test/Echo");
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)), 31_850);
@@ -27,8 +31,42 @@ fn echo(_: &(), request: Request<'_, Vec<u8>>) -> Result<Response<Vec<u8>>, Stat
     Ok(Response::new(request.into_message()))
 }
 
-/// The names of a new pair of ports.
-fn pair(queues: u16) -> [String; 2] {
+/// A pair of ports of this test alone. DPDK has 32 ports, so tests use pairs again.
+struct Pair {
+    names: [String; 2],
+    queues: u16,
+}
+
+static IDLE: Mutex<Vec<Pair>> = Mutex::new(Vec::new());
+
+impl Pair {
+    fn names(&self) -> [String; 2] {
+        self.names.clone()
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // After a failure the ports may be in use.
+        if !thread::panicking() {
+            // Frames of this test would reach the next one.
+            let ports = [(0, 1), (1, 2)].map(|(at, last)| port(&self.names[at], last));
+            let mut ports = ports.map(|port| DpdkTransport::open(&port).expect("an idle port"));
+            for port in &mut ports {
+                let drops = |port: &DpdkTransport| port.frame_drops().total();
+                let mut before = None;
+                while before != Some(drops(port)) {
+                    before = Some(drops(port));
+                    while port.split().0.burst() > 0 {}
+                }
+            }
+            let pair = Self { names: self.names(), queues: self.queues };
+            IDLE.lock().expect("no panic while locked").push(pair);
+        }
+    }
+}
+
+fn pair(queues: u16) -> Pair {
     static STARTED: OnceLock<()> = OnceLock::new();
     static PAIRS: AtomicU32 = AtomicU32::new(0);
     STARTED.get_or_init(|| {
@@ -37,10 +75,14 @@ fn pair(queues: u16) -> [String; 2] {
             ["--no-huge", "-m", "512", "--no-pci", "--no-telemetry", "-l", "0", &prefix];
         dpdk::init(&arguments).expect("DPDK starts");
     });
+    let mut idle = IDLE.lock().expect("no panic while locked");
+    if let Some(at) = idle.iter().position(|pair| pair.queues == queues) {
+        return idle.swap_remove(at);
+    }
     let number = PAIRS.fetch_add(1, Ordering::Relaxed);
     let [a, b] = [format!("a{number}"), format!("b{number}")];
     dpdk::ring_pair(&a, &b, queues).expect("a pair of ports");
-    [a, b].map(|name| format!("net_ring_{name}"))
+    Pair { names: [a, b].map(|name| format!("net_ring_{name}")), queues }
 }
 
 fn port(device: &str, last: u8) -> DpdkConfig {
@@ -104,7 +146,8 @@ fn message(len: usize) -> Vec<u8> {
 
 #[test]
 fn a_name_is_used_once_and_is_checked() {
-    let [a, _] = pair(1);
+    let pair = pair(1);
+    let [a, _] = pair.names();
     let a = a.strip_prefix("net_ring_").expect("the driver's prefix");
     assert!(dpdk::ring_pair(a, "other", 1).is_err(), "the name is in use");
     assert!(dpdk::ring_pair("same", "same", 1).is_err(), "two equal names");
@@ -115,7 +158,8 @@ fn a_name_is_used_once_and_is_checked() {
 
 #[test]
 fn client_and_server_on_two_threads() {
-    let [a, b] = pair(1);
+    let pair = pair(1);
+    let [a, b] = pair.names();
     let stop = Arc::new(AtomicBool::new(false));
     let server = thread::spawn({
         let stop = Arc::clone(&stop);
@@ -140,7 +184,8 @@ fn client_and_server_on_two_threads() {
 
 #[test]
 fn client_and_server_on_one_thread_by_turns() {
-    let [a, b] = pair(1);
+    let pair = pair(1);
+    let [a, b] = pair.names();
     let server = Endpoint::dpdk(&port(&a, 1).udp_port(31_850)).expect("a port");
     let client = Endpoint::dpdk(&port(&b, 2)).expect("a port");
     serve(&server);
@@ -152,7 +197,8 @@ fn client_and_server_on_one_thread_by_turns() {
 
 #[test]
 fn a_group_is_counted_and_closes_with_its_last_member() {
-    let [a, _] = pair(1);
+    let pair = pair(1);
+    let [a, _] = pair.names();
     let first = port(&a, 1).udp_port(65_530);
     for count in [0, 7, 65] {
         assert!(DpdkTransport::open_group(&first, count).is_err(), "{count} endpoints");
@@ -173,7 +219,8 @@ fn a_group_is_counted_and_closes_with_its_last_member() {
 #[test]
 fn groups_call_groups_over_shared_and_own_queues() {
     for queues in [1, 2, 3] {
-        let [a, b] = pair(queues);
+        let pair = pair(queues);
+        let [a, b] = pair.names();
         let servers = group(&port(&a, 1).udp_port(SERVER.port()).mtu(1_500), 3);
         let clients = group(&port(&b, 2).mtu(1_500), 2);
         serve_as_group(&servers);
@@ -197,7 +244,8 @@ fn groups_call_groups_over_shared_and_own_queues() {
 #[test]
 fn a_member_needs_no_other_member_to_run() {
     for queues in [1, 2] {
-        let [a, b] = pair(queues);
+        let pair = pair(queues);
+        let [a, b] = pair.names();
         let servers = group(&port(&a, 1).udp_port(SERVER.port()), 2);
         let client = Endpoint::dpdk(&port(&b, 2)).expect("a port");
         serve(&servers[1]);
@@ -248,7 +296,7 @@ impl RawPort {
         if let Some(tail) = parts.get(1) {
             // SAFETY: two mbufs of our own, filled with so many bytes.
             unsafe { dpdk_sys::erpc_chain(head, len, self.mbuf(tail), tail.len() as u16) };
-            len = 0;
+            len = dpdk_sys::ERPC_CHAINED as u16;
         }
         // SAFETY: one frame of our own. No endpoint uses queue 1: its member does nothing.
         let sent = unsafe {
@@ -296,7 +344,8 @@ fn with_byte(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
 
 #[test]
 fn malformed_frames_are_dropped_and_counted_and_calls_go_on() {
-    let [a, b] = pair(2);
+    let pair = pair(2);
+    let [a, b] = pair.names();
     let mut server =
         DpdkTransport::open(&port(&a, 1).mtu(1_500).udp_port(SERVER.port())).expect("a port");
     let mut clients = group(&port(&b, 2).mtu(1_500), 2);
@@ -336,10 +385,14 @@ fn malformed_frames_are_dropped_and_counted_and_calls_go_on() {
         assert_eq!(drops.of(*reason), counted + 1, "{what}: {drops:?}");
         assert_eq!(drops.total(), before.total() + 1 + at as u64, "{what}: {drops:?}");
     }
+    let long = frame(&stranger(), SERVER, 4_000);
+    raw.send(&[&long[..1_000], &long[1_000..]]);
+    assert_eq!(server.split().0.burst(), 0, "two long segments");
+    assert_eq!(server.frame_drops().of(FrameDrop::Oversized), 2, "two long segments");
     let whole = frame(&stranger(), SERVER, 1_472);
     raw.send(&[&whole[..60], &whole[60..]]);
-    assert_eq!(server.split().0.burst(), 0, "two segments");
-    assert_eq!(server.frame_drops().of(FrameDrop::Oversized), 2, "two segments");
+    assert_eq!(server.split().0.burst(), 1, "two segments are made one");
+    assert_eq!(server.split().0.packet(0).bytes, message(1_472));
     raw.send(&[&whole]);
     assert_eq!(server.split().0.burst(), 1, "the largest datagram");
     assert_eq!(server.split().0.packet(0).bytes, message(1_472));
@@ -386,7 +439,8 @@ fn drain(to: &mut DpdkTransport, from: &mut DpdkTransport) {
 fn a_peer_that_does_not_receive_costs_counted_datagrams_only() {
     // The ring has 2,047 entries. With few descriptors, the mempool is dry before it is full.
     for (descriptors, what) in [(2_048, "a full ring"), (128, "a dry mempool")] {
-        let [a, b] = pair(1);
+        let pair = pair(1);
+        let [a, b] = pair.names();
         let config = |device, last| port(device, last).mtu(1_500).descriptors(descriptors);
         let mut server = DpdkTransport::open(&config(&a, 1)).expect("a port");
         let mut client = DpdkTransport::open(&config(&b, 2)).expect("a port");
@@ -404,7 +458,8 @@ fn a_peer_that_does_not_receive_costs_counted_datagrams_only() {
 
 #[test]
 fn a_member_that_does_not_receive_loses_what_its_inbox_cannot_hold() {
-    let [a, b] = pair(1);
+    let pair = pair(1);
+    let [a, b] = pair.names();
     let mut servers =
         DpdkTransport::open_group(&port(&a, 1).mtu(1_500).descriptors(128), 2).expect("a group");
     let mut client = DpdkTransport::open(&port(&b, 2).mtu(1_500)).expect("a port");
@@ -434,7 +489,8 @@ fn a_member_that_does_not_receive_loses_what_its_inbox_cannot_hold() {
 
 #[test]
 fn a_server_that_is_opened_again_serves_again() {
-    let [a, b] = pair(1);
+    let pair = pair(1);
+    let [a, b] = pair.names();
     let client = Endpoint::dpdk(&port(&b, 2)).expect("a port");
     for _ in 0..3 {
         let server = Endpoint::dpdk(&port(&a, 1).udp_port(SERVER.port())).expect("a port");
@@ -454,7 +510,8 @@ fn a_server_that_is_opened_again_serves_again() {
 
 #[test]
 fn link_local_peers_may_have_a_scope() {
-    let [a, b] = pair(1);
+    let pair = pair(1);
+    let [a, b] = pair.names();
     let config = |device: &str, last| {
         let address = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last);
         DpdkConfig::new(device, address.into(), 64).udp_port(SERVER.port())
@@ -467,4 +524,130 @@ fn link_local_peers_may_have_a_scope() {
     let session: Session<DpdkTransport> = client.open(SocketAddr::V6(address).into());
     call(&client, &session, 32, &[&server, &client]);
     call(&client, &session, 20_000, &[&server, &client]);
+}
+
+/// Frames that a port has received and nobody has freed.
+struct Unread {
+    mbufs: [*mut dpdk_sys::rte_mbuf; 64],
+    count: usize,
+}
+
+impl Unread {
+    /// Takes the frames out of queue 0 of `device`, whose endpoint does not poll meanwhile.
+    fn take(device: &str) -> Self {
+        let c_name = CString::new(device).expect("no zero byte");
+        let mut found = dpdk_sys::erpc_device::default();
+        // SAFETY: a terminated string and a struct to write; DPDK runs.
+        assert_eq!(unsafe { dpdk_sys::erpc_device_find(c_name.as_ptr(), &raw mut found) }, 0);
+        let mut mbufs = [ptr::null_mut(); 64];
+        let mut frames = [dpdk_sys::erpc_frame::default(); 64];
+        // SAFETY: room for 64 entries each; the port is started, and nobody else polls the queue.
+        let count = unsafe {
+            dpdk_sys::erpc_rx_burst(found.port, 0, mbufs.as_mut_ptr(), frames.as_mut_ptr(), 64)
+        };
+        Self { mbufs, count: count.into() }
+    }
+
+    /// The addresses of the frames' second segments.
+    fn outside(&self) -> Vec<*const u8> {
+        // SAFETY: the mbufs are ours.
+        let second = |mbuf: &*mut _| unsafe { dpdk_sys::erpc_second_segment(*mbuf) };
+        self.mbufs[..self.count].iter().map(second).collect()
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        // SAFETY: the mbufs are ours, and nothing uses them after this.
+        unsafe { dpdk_sys::erpc_give_back(self.mbufs.as_mut_ptr(), self.count as u16) };
+    }
+}
+
+/// The header of a message of one packet.
+fn single_packet() -> HeaderWords {
+    let header = erpc_core::wire::Header {
+        connection: ConnectionId::new(0, true, 0, 1),
+        kind: Kind::Request,
+        packet: PacketNumber::new(0),
+        request: RequestNumber::from_u32(1),
+        aux: 0,
+        size: 8_000,
+        flags: Flags::NONE,
+    };
+    header.to_words()
+}
+
+#[test]
+fn the_device_reads_messages_in_place_and_they_are_not_written_meanwhile() {
+    let pair = pair(1);
+    let [a, b] = pair.names();
+    let mut server = DpdkTransport::open(&port(&a, 1)).expect("a port");
+    let mut client = DpdkTransport::open(&port(&b, 2).zero_copy(true)).expect("a port");
+    assert!(client.is_zero_copy() && !server.is_zero_copy());
+    let route = server.local_route();
+    meet(&mut client, &mut server);
+    let mut pool = Pool::in_arena(1 << 20, client.arena());
+    let mut msgbuf = pool.alloc(8_000).expect("memory");
+    msgbuf.put_slice(&message(8_000));
+    let mut small = pool.alloc(1_000).expect("memory");
+    small.put_slice(&message(1_000));
+    let mut elsewhere = MsgBuf::detached(8_000).expect("memory");
+    elsewhere.put_slice(&message(8_000));
+    let (_, tx) = client.split();
+    for message in [&mut small, &mut elsewhere, &mut msgbuf] {
+        tx.push_single(&route, single_packet(), message);
+    }
+    tx.doorbell();
+    let unread = Unread::take(&a);
+    let outside = unread.outside();
+    assert_eq!(outside[..2], [ptr::null(); 2], "a short message and one elsewhere are copied");
+    assert_eq!(outside[2], msgbuf.as_slice().as_ptr(), "the pointer that was sent");
+    // The peer has not freed the frame, as a driver that is slow to send.
+    let begun = Instant::now();
+    tx.flush();
+    assert!(begun.elapsed() < Duration::from_secs(1), "a flush is bounded");
+    assert_eq!(client.stuck_flushes(), 1);
+    let write = AssertUnwindSafe(|| msgbuf.as_mut_slice()[0] = 0);
+    assert!(catch_unwind(write).is_err(), "the device may still read");
+    assert_eq!(msgbuf.as_slice(), message(8_000));
+    // A retransmission before the device has read the first copy.
+    client.split().1.push_single(&route, single_packet(), &mut msgbuf);
+    client.split().1.doorbell();
+    drop(unread);
+    client.split().1.reclaim();
+    let write = AssertUnwindSafe(|| msgbuf.as_mut_slice()[0] = 0);
+    assert!(catch_unwind(write).is_err(), "the second copy is in the ring");
+    assert_eq!(server.split().0.burst(), 1);
+    assert_eq!(server.split().0.packet(0).bytes[24..], message(8_000), "unchanged");
+    server.split().0.burst();
+    client.split().1.flush();
+    assert_eq!(client.stuck_flushes(), 1, "everything has been read");
+    msgbuf.as_mut_slice()[0] = 0;
+}
+
+/// Lets the two learn each other's MAC addresses.
+fn meet(from: &mut DpdkTransport, to: &mut DpdkTransport) {
+    let route = to.local_route();
+    while to.stats().rx_packets < 2 {
+        from.split().1.push_bytes(&route, &[1; 32]);
+        from.split().1.flush();
+        to.split().0.burst();
+        from.split().0.burst();
+    }
+    while to.split().0.burst() > 0 {}
+}
+
+#[test]
+fn calls_without_copies() {
+    let pair = pair(1);
+    let [a, b] = pair.names();
+    let server = port(&a, 1).udp_port(SERVER.port()).zero_copy(true);
+    let server = Endpoint::dpdk(&server).expect("a port");
+    let client = Endpoint::dpdk(&port(&b, 2).zero_copy(true)).expect("a port");
+    serve(&server);
+    let session: Session<DpdkTransport> = client.open(SERVER.into());
+    for len in [32, 3_000, 20_000, 2_000_000] {
+        call(&client, &session, len, &[&server, &client]);
+        call(&client, &session, len, &[&server, &client]);
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dpdk_sys::{erpc_device, erpc_losses, erpc_offload, erpc_setup};
 
+use super::arena::DpdkArena;
 use super::config::{DpdkConfig, DpdkError};
 use super::eal;
 use super::group::{Member, QueueLock, Steering};
@@ -31,6 +32,8 @@ const PER_ENDPOINT: u32 = 1_024;
 const ANNOUNCEMENTS: u32 = 3;
 /// Rounds of housekeeping between two attempts to reconnect.
 const ROUNDS_PER_ATTEMPT: u32 = 5;
+/// Bytes of a mbuf whose data lie elsewhere: DPDK's headroom, which it does not use.
+const TAIL_BYTES: u32 = 128;
 /// Most receive queues of a port.
 const MAX_QUEUES: u16 = 64;
 
@@ -100,6 +103,9 @@ pub(super) struct Device {
     announcements: AtomicU32,
     // Dropped in this order, after the port is stopped.
     pub(super) pool: Mempool,
+    /// Mbufs for data outside of mbufs. There are some if there is an arena.
+    pub(super) tails: Option<Mempool>,
+    pub(super) arena: Option<DpdkArena>,
     _claim: Claim,
 }
 
@@ -139,10 +145,28 @@ impl Device {
             rx_descriptors: config.descriptors,
             tx_descriptors: config.descriptors,
             rx_checksums: found.rx_checksums,
+            tx_segments: found.tx_segments,
             // Without checksums there is nothing to offload but the sum of 20 bytes.
             tx_checksums: u8::from(found.tx_checksums != 0 && config.checksums),
             rss: 0,
         };
+        // Within one process, the peer of `net_ring` would hold the messages.
+        let by_default = !config.device.starts_with("net_ring");
+        let arena = if found.tx_segments != 0 && config.zero_copy.unwrap_or(by_default) {
+            DpdkArena::new(&config.device)
+        } else {
+            None
+        };
+        let tails = arena.as_ref().map(|_| {
+            Mempool::take(PoolKey {
+                device: config.device.clone(),
+                mbufs: u32::from(config.descriptors) * u32::from(tx_queues)
+                    + PER_ENDPOINT * u32::from(endpoints),
+                bytes: TAIL_BYTES,
+                socket: found.socket,
+            })
+        });
+        let tails = tails.transpose()?;
         let pool = Mempool::take(PoolKey {
             device: config.device.clone(),
             mbufs: u32::from(config.descriptors) * u32::from(rx_queues + tx_queues)
@@ -218,6 +242,8 @@ impl Device {
             attempts: AtomicU32::new(0),
             announcements: AtomicU32::new(0),
             pool,
+            tails,
+            arena,
             _claim: claim,
         })
     }
