@@ -126,20 +126,11 @@ impl Device {
             return Err(absent());
         }
         let claim = Claim::new(&config.device)?;
-        // Drivers of virtual devices report and accept only Ethernet's MTU, and carry any frame that
-        // fits their buffers.
-        let is_virtual = config.device.starts_with("net_");
-        if !is_virtual && found.max_mtu < config.mtu {
-            return Err(DpdkError::Device {
-                device: config.device.clone(),
-                doing: "use the configured MTU",
-                error: format!("{} bytes, and the device carries {}", config.mtu, found.max_mtu),
-            });
-        }
+        check_mtu(config, found.max_mtu)?;
         let [rx_queues, tx_queues] = queues(config, &found, endpoints);
         let mut setup = erpc_setup {
             // 0 leaves the driver's default, 1,500.
-            mtu: if is_virtual || config.mtu == 1_500 { 0 } else { config.mtu },
+            mtu: if is_virtual(&config.device) || config.mtu == 1_500 { 0 } else { config.mtu },
             rx_queues,
             tx_queues,
             rx_descriptors: config.descriptors,
@@ -414,6 +405,25 @@ impl Drop for Device {
     }
 }
 
+/// Whether the device is a program's: EAL names these after their drivers, and others after their
+/// place on a bus. Drivers of virtual devices report and accept only Ethernet's MTU, and carry any
+/// frame that fits their buffers.
+fn is_virtual(device: &str) -> bool {
+    device.starts_with("net_")
+}
+
+/// Refuses an MTU above the largest one of the device, `most`.
+fn check_mtu(config: &DpdkConfig, most: u16) -> Result<(), DpdkError> {
+    if is_virtual(&config.device) || config.mtu <= most {
+        return Ok(());
+    }
+    Err(DpdkError::Device {
+        device: config.device.clone(),
+        doing: "use the configured MTU",
+        error: format!("{} bytes, and the device carries {most}", config.mtu),
+    })
+}
+
 /// The numbers of receive and transmit queues.
 fn queues(config: &DpdkConfig, found: &erpc_device, endpoints: u16) -> [u16; 2] {
     let device = &config.device;
@@ -448,4 +458,25 @@ fn station(mac: [u8; 6], port: u16) -> Mac {
     let [a, b, c, ..] = *PROCESS.get_or_init(|| random_key().0.to_ne_bytes());
     let [high, low] = port.to_be_bytes();
     Mac([0x02, a, b, c, high, low])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mtu_above_that_of_a_device_is_refused_unless_it_is_virtual() {
+        let check = |device: &str, mtu, most| {
+            check_mtu(&DpdkConfig::new(device, [10, 9, 0, 1].into(), 24).mtu(mtu), most)
+        };
+        for (mtu, most) in [(1_500, 1_500), (1_500, 9_000), (9_000, 9_000), (9_000, u16::MAX)] {
+            assert_eq!(check("0000:03:00.0", mtu, most), Ok(()), "{mtu} of {most}");
+        }
+        for (mtu, most) in [(1_501, 1_500), (9_000, 8_999), (1_500, 0)] {
+            let error = check("0000:03:00.0", mtu, most).expect_err("too long").to_string();
+            let named = [&*format!("{mtu} bytes"), &format!("carries {most}"), "0000:03:00.0"];
+            assert!(named.iter().all(|part| error.contains(part)), "{error}");
+            assert_eq!(check("net_memif0", mtu, most), Ok(()), "virtual: {mtu} of {most}");
+        }
+    }
 }
