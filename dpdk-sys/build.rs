@@ -38,6 +38,7 @@ fn main() {
         .allowlist_function("rte_pktmbuf_pool_create")
         .allowlist_function("rte_mempool_free")
         .allowlist_type("erpc_.*")
+        .allowlist_var("ERPC_.*")
         .opaque_type("rte_mbuf")
         .opaque_type("rte_mempool")
         .layout_tests(false)

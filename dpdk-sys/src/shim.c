@@ -7,7 +7,9 @@
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 #include <rte_flow.h>
+#include <rte_malloc.h>
 #include <rte_mbuf.h>
+#include <rte_memory.h>
 #include <rte_mempool.h>
 #include <rte_prefetch.h>
 #include <rte_ring.h>
@@ -38,6 +40,7 @@ int erpc_device_find(const char *name, struct erpc_device *device)
         && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) != 0;
     device->tx_checksums = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0
         && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
+    device->tx_segments = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
     memcpy(device->mac, mac.addr_bytes, sizeof device->mac);
     device->socket = rte_eth_dev_socket_id(port);
     return 0;
@@ -62,6 +65,8 @@ int erpc_device_start(uint16_t port, struct erpc_setup *setup, struct rte_mempoo
         conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
     if (setup->tx_checksums)
         conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
+    if (setup->tx_segments)
+        conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
     conf.rx_adv_conf.rss_conf.rss_hf
         = info.flow_type_rss_offloads & (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP);
     setup->rss = setup->rx_queues > 1 && conf.rx_adv_conf.rss_conf.rss_hf != 0;
@@ -227,7 +232,7 @@ uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, c
         }
     }
     for (uint16_t i = 0; i < n; i++) {
-        if (lengths[i] != 0) {
+        if ((lengths[i] & ERPC_CHAINED) == 0) {
             mbufs[i]->data_len = lengths[i];
             mbufs[i]->pkt_len = lengths[i];
         }
@@ -244,6 +249,82 @@ void erpc_chain(struct rte_mbuf *head, uint16_t len, struct rte_mbuf *tail, uint
     head->nb_segs = 2;
     head->next = tail;
 }
+
+_Static_assert(sizeof(struct rte_mbuf_ext_shared_info) <= sizeof ((struct erpc_hold *)NULL)->shared_info,
+               "a hold has room for DPDK's bookkeeping");
+
+static void done(void *address, void *hold)
+{
+    (void)address;
+    __atomic_store_n(&((struct erpc_hold *)hold)->is_done, 1, __ATOMIC_RELEASE);
+}
+
+void erpc_chain_outside(struct rte_mbuf *head, uint16_t len, struct rte_mbuf *tail, const uint8_t *data,
+                        uint16_t tail_len, struct erpc_hold *hold)
+{
+    struct rte_mbuf_ext_shared_info *info = (struct rte_mbuf_ext_shared_info *)hold->shared_info;
+
+    info->free_cb = done;
+    info->fcb_opaque = hold;
+    rte_mbuf_ext_refcnt_set(info, 1);
+    /* Nothing writes to an external buffer, and the address is the device's too: see erpc_memory. */
+    rte_pktmbuf_attach_extbuf(tail, (void *)(uintptr_t)data, (rte_iova_t)(uintptr_t)data, tail_len, info);
+    erpc_chain(head, len, tail, tail_len);
+}
+
+const uint8_t *erpc_second_segment(const struct rte_mbuf *mbuf)
+{
+    return mbuf->next == NULL ? NULL : rte_pktmbuf_mtod(mbuf->next, const uint8_t *);
+}
+
+int erpc_linearize(struct rte_mbuf *mbuf, struct erpc_frame *frame)
+{
+    int error = rte_pktmbuf_linearize(mbuf);
+
+    if (error == 0) {
+        frame->data = rte_pktmbuf_mtod(mbuf, uint8_t *);
+        frame->len = mbuf->data_len;
+        frame->segments = 1;
+    }
+    return error;
+}
+
+void erpc_tx_cleanup(uint16_t port, uint16_t queue)
+{
+    /* Drivers without this function free mbufs in bursts, and an empty burst is one. */
+    if (rte_eth_tx_done_cleanup(port, queue, 0) == -ENOTSUP)
+        (void)rte_eth_tx_burst(port, queue, NULL, 0);
+}
+
+struct walk {
+    struct erpc_range *ranges;
+    int count, most;
+};
+
+static int add_range(const struct rte_memseg_list *list, void *argument)
+{
+    struct walk *walk = argument;
+
+    if (!list->external && walk->count < walk->most) {
+        walk->ranges[walk->count].start = list->addr_64;
+        walk->ranges[walk->count++].end = list->addr_64 + list->len;
+    }
+    return 0;
+}
+
+int erpc_memory(struct erpc_range *ranges, int n)
+{
+    struct walk walk = { ranges, 0, n };
+
+    if (rte_eal_iova_mode() != RTE_IOVA_VA)
+        return 0;
+    (void)rte_memseg_list_walk(add_range, &walk);
+    return walk.count;
+}
+
+void *erpc_allocate(size_t size, size_t align) { return rte_zmalloc(NULL, size, align); }
+
+void erpc_free(void *memory) { rte_free(memory); }
 
 int erpc_pool_is_full(const struct rte_mempool *pool) { return rte_mempool_full(pool); }
 

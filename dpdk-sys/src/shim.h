@@ -2,6 +2,7 @@
 #ifndef ERPC_DPDK_SHIM_H
 #define ERPC_DPDK_SHIM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct rte_mbuf;
@@ -23,6 +24,7 @@ struct erpc_device {
     uint16_t max_rx_queues;
     uint16_t max_tx_queues;
     uint8_t rx_checksums; /* verifies IPv4 and UDP checksums of received packets */
+    uint8_t tx_segments;  /* sends frames of several segments */
     uint8_t tx_checksums; /* computes IPv4 and UDP checksums of sent packets */
     uint8_t mac[6];
     int socket;
@@ -37,6 +39,7 @@ struct erpc_setup {
     uint16_t tx_descriptors;
     uint8_t rx_checksums;
     uint8_t tx_checksums;
+    uint8_t tx_segments;
     uint8_t rss; /* Result: the device spreads datagrams over its receive queues by their ports. */
 };
 
@@ -52,6 +55,18 @@ struct erpc_frame {
 struct erpc_offload {
     uint8_t is_v6;
     uint8_t l2_len;
+};
+
+/* Tells when the device has read memory outside of mbufs. */
+struct erpc_hold {
+    uint64_t shared_info[3]; /* struct rte_mbuf_ext_shared_info */
+    uint8_t is_done;         /* written with release ordering, by any thread */
+};
+
+/* A range of addresses. */
+struct erpc_range {
+    uint64_t start;
+    uint64_t end;
 };
 
 /* A device's counters of lost packets. */
@@ -92,7 +107,10 @@ int erpc_take(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint8_t **data,
 /* Returns mbufs to their pools. */
 void erpc_give_back(struct rte_mbuf **mbufs, uint16_t n);
 
-/* Sets the mbufs' lengths, except those that are 0, then sends them with one doorbell. Returns how many the device took.
+/* In a length: the mbuf's own lengths are set. */
+#define ERPC_CHAINED 0x8000
+
+/* Sets the mbufs' lengths, then sends them with one doorbell. Returns how many the device took.
  * The device computes checksums unless `offload` is NULL. */
 uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, const uint16_t *lengths,
                        const struct erpc_offload *offload, uint16_t n);
@@ -103,8 +121,30 @@ uint16_t erpc_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, c
 int erpc_ring_pair(const char *a, const char *b, uint16_t queues, uint32_t size, uint32_t number);
 
 /* Makes one packet of two, each of one segment: `len` bytes of `head`, then `tail_len` of `tail`.
- * erpc_tx_burst sends it if its length there is 0. */
+ * For erpc_tx_burst, its length has the bit ERPC_CHAINED. */
 void erpc_chain(struct rte_mbuf *head, uint16_t len, struct rte_mbuf *tail, uint16_t tail_len);
+
+/* As erpc_chain, with a mbuf whose data are the `tail_len` bytes at `data`. When it is freed, sets
+ * `hold->is_done`. `hold` must live until then. */
+void erpc_chain_outside(struct rte_mbuf *head, uint16_t len, struct rte_mbuf *tail, const uint8_t *data,
+                        uint16_t tail_len, struct erpc_hold *hold);
+
+/* Where the data of the second segment begin; NULL if there is none. */
+const uint8_t *erpc_second_segment(const struct rte_mbuf *mbuf);
+
+/* Makes a received frame of several segments one segment, if the first one has room. */
+int erpc_linearize(struct rte_mbuf *mbuf, struct erpc_frame *frame);
+
+/* Frees mbufs that the device has sent. */
+void erpc_tx_cleanup(uint16_t port, uint16_t queue);
+
+/* DPDK's memory, where devices read at the addresses that this process uses. Returns the number of
+ * ranges, at most `n`; 0 if devices use other addresses. */
+int erpc_memory(struct erpc_range *ranges, int n);
+
+/* Zeroed memory of DPDK; NULL if there is none. */
+void *erpc_allocate(size_t size, size_t align);
+void erpc_free(void *memory);
 
 /* Whether all mbufs are back in their pool. Only when no thread uses the pool. */
 int erpc_pool_is_full(const struct rte_mempool *pool);

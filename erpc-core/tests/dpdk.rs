@@ -19,14 +19,19 @@ fn echo(_: &(), request: Request<'_, Vec<u8>>) -> Result<Response<Vec<u8>>, Stat
     Ok(Response::new(request.into_message()))
 }
 
-/// Kills the server when the test ends.
-struct Server(Child);
+/// Kills the server when it is dropped.
+struct Server {
+    process: Child,
+    socket: String,
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
         // The server may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // The socket of a killed server stays, and would hide that the next one is not ready.
+        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
@@ -62,7 +67,8 @@ fn spawn_server(socket: &str) -> Server {
         .env("ERPC_DPDK_SERVER", socket)
         .stdout(Stdio::null())
         .spawn();
-    let server = Server(server.expect("the test starts again"));
+    let process = server.expect("the test starts again");
+    let server = Server { process, socket: socket.to_owned() };
     let begun = Instant::now();
     while std::fs::metadata(socket).is_err() {
         assert!(begun.elapsed() < Duration::from_secs(20), "the server does not start");
@@ -100,8 +106,6 @@ fn calls_and_large_messages_between_two_processes_and_a_restart() {
     // The driver can crash the survivor when a peer goes away with packets in flight, so no call is
     // in flight here. Everything that fails from here on is a fault of the transport.
     drop(server);
-    // The socket of a killed server stays, and would hide that the next one is not ready.
-    std::fs::remove_file(socket).expect("the server's socket");
     let lost = endpoint.block_on(session.call(&ECHO, &small));
     assert!(lost.is_err(), "nobody answers: {lost:?}");
     let dropped = endpoint.stats().expect("outside of a turn").transport.tx_dropped;

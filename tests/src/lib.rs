@@ -6,7 +6,7 @@
 //! | [`raw`] | servers and clients that use `erpc::raw`, the layer below generated code |
 //! | [`load`] | an endless load of calls, and a check that their outcomes are true |
 //! | [`logged`] | a server and a client for the tests of the log |
-//! | [`suite`] | the tests that every transport passes |
+//! | [`mod@suite`] | the tests that every transport passes |
 //! | [`incast`] | many clients that share a slow port between network namespaces, or a distant client |
 //!
 //! Code that does not depend on erpc is in the crate `erpc-test-tools`.

@@ -20,6 +20,7 @@ pub struct DpdkConfig {
     pub(super) descriptors: u16,
     pub(super) checksums: bool,
     pub(super) queues: u16,
+    pub(super) zero_copy: Option<bool>,
 }
 
 impl DpdkConfig {
@@ -42,6 +43,7 @@ impl DpdkConfig {
             descriptors: 1_024,
             checksums: true,
             queues: 0,
+            zero_copy: None,
         }
     }
 
@@ -100,6 +102,15 @@ impl DpdkConfig {
         self
     }
 
+    /// Whether messages are in DPDK's memory, and the device reads packets of 2 KiB and more there,
+    /// without a copy. Default: yes if the device sends frames of several segments (and not for
+    /// `net_ring`). When DPDK's memory is exhausted, messages are elsewhere and are copied.
+    #[must_use]
+    pub fn zero_copy(mut self, on: bool) -> Self {
+        self.zero_copy = Some(on);
+        self
+    }
+
     /// Applies a setting that is written as `name=value`.
     fn set(self, setting: &str) -> Option<Self> {
         let (name, value) = setting.split_once('=')?;
@@ -109,11 +120,8 @@ impl DpdkConfig {
             "vlan" => self.vlan(value.parse().ok().filter(|tag| (1..4_095).contains(tag))?),
             "queues" => self.queues(value.parse().ok()?),
             "descriptors" => self.descriptors(value.parse().ok()?),
-            "checksums" => self.checksums(match value {
-                "yes" => true,
-                "no" => false,
-                _ => return None,
-            }),
+            "checksums" => self.checksums(yes_or_no(value)?),
+            "zero_copy" => self.zero_copy(yes_or_no(value)?),
             "neighbour" => {
                 let (ip, mac) = value.split_once('/')?;
                 self.neighbour(ip.parse().ok()?, mac.parse().ok()?)
@@ -142,9 +150,17 @@ impl DpdkConfig {
     }
 }
 
+fn yes_or_no(text: &str) -> Option<bool> {
+    match text {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    }
+}
+
 /// Reads the settings of a port, for command lines: `DEVICE ADDRESS/PREFIX`, then settings, separated
 /// by spaces: `mtu=BYTES`, `gateway=ADDRESS`, `vlan=TAG`, `descriptors=COUNT`, `queues=PAIRS`,
-/// `checksums=no`, `neighbour=ADDRESS/MAC`. For example `net_memif0 10.9.0.1/24 mtu=9000`.
+/// `checksums=no`, `zero_copy=no`, `neighbour=ADDRESS/MAC`. For example `net_memif0 10.9.0.1/24 mtu=9000`.
 impl FromStr for DpdkConfig {
     type Err = NotAPort;
 
@@ -313,9 +329,11 @@ mod tests {
             .descriptors(512)
             .queues(2)
             .checksums(false)
+            .zero_copy(true)
             .neighbour([10, 9, 0, 2].into(), mac);
         let text = "net_memif0 10.9.0.1/24 mtu=9000 gateway=10.9.0.254 vlan=7 descriptors=512 queues=2 \
-                    checksums=no neighbour=10.9.0.2/02:00:00:00:00:07";
+                    checksums=no \
+                    zero_copy=yes neighbour=10.9.0.2/02:00:00:00:00:07";
         assert_eq!(read(text), Ok(format!("{config:?}")));
         let config = DpdkConfig::new("0000:03:00.0", "fd00::1".parse().expect("an address"), 64);
         assert_eq!(read("0000:03:00.0 fd00::1/64"), Ok(format!("{config:?}")));

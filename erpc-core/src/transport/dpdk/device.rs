@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dpdk_sys::{erpc_device, erpc_losses, erpc_offload, erpc_setup};
 
+use super::arena::DpdkArena;
 use super::config::{DpdkConfig, DpdkError};
 use super::eal;
 use super::group::{Member, QueueLock, Steering};
@@ -31,6 +32,8 @@ const PER_ENDPOINT: u32 = 1_024;
 const ANNOUNCEMENTS: u32 = 3;
 /// Rounds of housekeeping between two attempts to reconnect.
 const ROUNDS_PER_ATTEMPT: u32 = 5;
+/// Bytes of a mbuf whose data lie elsewhere: DPDK's headroom, which it does not use.
+const TAIL_BYTES: u32 = 128;
 /// Most receive queues of a port.
 const MAX_QUEUES: u16 = 64;
 
@@ -100,6 +103,9 @@ pub(super) struct Device {
     announcements: AtomicU32,
     // Dropped in this order, after the port is stopped.
     pub(super) pool: Mempool,
+    /// Mbufs for data outside of mbufs. There are some if there is an arena.
+    pub(super) tails: Option<Mempool>,
+    pub(super) arena: Option<DpdkArena>,
     _claim: Claim,
 }
 
@@ -120,29 +126,38 @@ impl Device {
             return Err(absent());
         }
         let claim = Claim::new(&config.device)?;
-        // Drivers of virtual devices report and accept only Ethernet's MTU, and carry any frame that
-        // fits their buffers.
-        let is_virtual = config.device.starts_with("net_");
-        if !is_virtual && found.max_mtu < config.mtu {
-            return Err(DpdkError::Device {
-                device: config.device.clone(),
-                doing: "use the configured MTU",
-                error: format!("{} bytes, and the device carries {}", config.mtu, found.max_mtu),
-            });
-        }
+        check_mtu(config, found.max_mtu)?;
         let [rx_queues, tx_queues] = queues(config, &found, endpoints);
         let mut setup = erpc_setup {
             // 0 leaves the driver's default, 1,500.
-            mtu: if is_virtual || config.mtu == 1_500 { 0 } else { config.mtu },
+            mtu: if is_virtual(&config.device) || config.mtu == 1_500 { 0 } else { config.mtu },
             rx_queues,
             tx_queues,
             rx_descriptors: config.descriptors,
             tx_descriptors: config.descriptors,
             rx_checksums: found.rx_checksums,
+            tx_segments: found.tx_segments,
             // Without checksums there is nothing to offload but the sum of 20 bytes.
             tx_checksums: u8::from(found.tx_checksums != 0 && config.checksums),
             rss: 0,
         };
+        // Within one process, the peer of `net_ring` would hold the messages.
+        let by_default = !config.device.starts_with("net_ring");
+        let arena = if found.tx_segments != 0 && config.zero_copy.unwrap_or(by_default) {
+            DpdkArena::new(&config.device)
+        } else {
+            None
+        };
+        let tails = arena.as_ref().map(|_| {
+            Mempool::take(PoolKey {
+                device: config.device.clone(),
+                mbufs: u32::from(config.descriptors) * u32::from(tx_queues)
+                    + PER_ENDPOINT * u32::from(endpoints),
+                bytes: TAIL_BYTES,
+                socket: found.socket,
+            })
+        });
+        let tails = tails.transpose()?;
         let pool = Mempool::take(PoolKey {
             device: config.device.clone(),
             mbufs: u32::from(config.descriptors) * u32::from(rx_queues + tx_queues)
@@ -218,6 +233,8 @@ impl Device {
             attempts: AtomicU32::new(0),
             announcements: AtomicU32::new(0),
             pool,
+            tails,
+            arena,
             _claim: claim,
         })
     }
@@ -388,6 +405,25 @@ impl Drop for Device {
     }
 }
 
+/// Whether the device is a program's: EAL names these after their drivers, and others after their
+/// place on a bus. Drivers of virtual devices report and accept only Ethernet's MTU, and carry any
+/// frame that fits their buffers.
+fn is_virtual(device: &str) -> bool {
+    device.starts_with("net_")
+}
+
+/// Refuses an MTU above the largest one of the device, `most`.
+fn check_mtu(config: &DpdkConfig, most: u16) -> Result<(), DpdkError> {
+    if is_virtual(&config.device) || config.mtu <= most {
+        return Ok(());
+    }
+    Err(DpdkError::Device {
+        device: config.device.clone(),
+        doing: "use the configured MTU",
+        error: format!("{} bytes, and the device carries {most}", config.mtu),
+    })
+}
+
 /// The numbers of receive and transmit queues.
 fn queues(config: &DpdkConfig, found: &erpc_device, endpoints: u16) -> [u16; 2] {
     let device = &config.device;
@@ -422,4 +458,25 @@ fn station(mac: [u8; 6], port: u16) -> Mac {
     let [a, b, c, ..] = *PROCESS.get_or_init(|| random_key().0.to_ne_bytes());
     let [high, low] = port.to_be_bytes();
     Mac([0x02, a, b, c, high, low])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mtu_above_that_of_a_device_is_refused_unless_it_is_virtual() {
+        let check = |device: &str, mtu, most| {
+            check_mtu(&DpdkConfig::new(device, [10, 9, 0, 1].into(), 24).mtu(mtu), most)
+        };
+        for (mtu, most) in [(1_500, 1_500), (1_500, 9_000), (9_000, 9_000), (9_000, u16::MAX)] {
+            assert_eq!(check("0000:03:00.0", mtu, most), Ok(()), "{mtu} of {most}");
+        }
+        for (mtu, most) in [(1_501, 1_500), (9_000, 8_999), (1_500, 0)] {
+            let error = check("0000:03:00.0", mtu, most).expect_err("too long").to_string();
+            let named = [&*format!("{mtu} bytes"), &format!("carries {most}"), "0000:03:00.0"];
+            assert!(named.iter().all(|part| error.contains(part)), "{error}");
+            assert_eq!(check("net_memif0", mtu, most), Ok(()), "virtual: {mtu} of {most}");
+        }
+    }
 }

@@ -4,9 +4,11 @@
 //! ```text
 //!   DpdkTransport
 //!   +-- DpdkRx   rte_eth_rx_burst, packets lent from mbufs         rx.rs
-//!   +-- DpdkTx   packets copied to mbufs, rte_eth_tx_burst         tx.rs
+//!   +-- DpdkTx   rte_eth_tx_burst of packets in mbufs              tx.rs
+//!   |   +-- Holds      messages that the device reads in place     holds.rs
 //!   +-- Device   the started port, shared by a group of endpoints  device.rs
 //!       +-- Member     an endpoint's inbox and bell                group.rs
+//!       +-- DpdkArena  memory for such messages                    arena.rs
 //!       +-- Mempool    the memory of packets                       pool.rs
 //!
 //!   eal          DPDK itself, once per process                     eal.rs
@@ -17,11 +19,13 @@
 //! The frames are real: Ethernet, IPv4 or IPv6, UDP ([`frame`](super::frame)), so switches, RSS and
 //! tcpdump understand them. The endpoints of a port have its address, and one UDP port each.
 
+mod arena;
 mod bell;
 mod config;
 mod device;
 mod eal;
 mod group;
+mod holds;
 mod inbox;
 mod pool;
 mod rings;

@@ -13,7 +13,7 @@ const ENTRIES: u32 = 2_048;
 
 /// Makes two ports, `net_ring_<a>` and `net_ring_<b>`, of which each receives what the other sends,
 /// with `queues` pairs of queues each, 1 to 64. For tests within a process: open the ports by these
-/// names. They exist until the process ends.
+/// names. They exist until the process ends, and DPDK has 32 ports, so a process has at most 16 pairs.
 ///
 /// ```no_run
 /// # use erpc_core::endpoint::Endpoint;

@@ -190,11 +190,12 @@ impl DpdkRx {
     /// Handles frame `at`. False if its mbuf now belongs to another endpoint.
     #[inline(always)]
     fn sort<const ALONE: bool>(&mut self, at: usize) -> bool {
-        let (device, frame) = (&*self.device, &self.frames[at]);
-        if frame.segments != 1 {
+        let device = &*self.device;
+        if self.frames[at].segments != 1 && !Self::linearize(self.mbufs[at], &mut self.frames[at]) {
             self.drops.count(FrameDrop::Oversized);
             return true;
         }
+        let frame = &self.frames[at];
         if frame.checksums == 2 {
             self.drops.count(FrameDrop::Checksum);
             return true;
@@ -236,6 +237,13 @@ impl DpdkRx {
             }
             _ => source,
         }
+    }
+
+    /// Makes a frame one segment, as `net_ring` delivers those that were sent without a copy.
+    #[cold]
+    fn linearize(mbuf: *mut rte_mbuf, frame: &mut erpc_frame) -> bool {
+        // SAFETY: the mbuf is ours, and nothing is lent from it yet.
+        unsafe { dpdk_sys::erpc_linearize(mbuf, frame) == 0 }
     }
 
     #[inline(always)]

@@ -10,14 +10,15 @@ use super::config::{DpdkConfig, DpdkError};
 use super::device::Device;
 use super::group::{Member, Steering};
 use super::rx::DpdkRx;
-use super::tx::DpdkTx;
+use super::tx::{COPY_LIMIT, DpdkTx};
 use crate::clock;
 use crate::random::random_key;
 use crate::time::Instant;
 use crate::transport::frame::{FrameDrop, FrameDrops};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{
-    Capabilities, ChargeModel, Link, MAX_BURST, NoMarks, Path, Transport, TransportStats, Waker,
+    Arena, Capabilities, ChargeModel, Link, MAX_BURST, NoMarks, Path, Transport, TransportStats,
+    Waker,
 };
 
 /// A few round trips between busy loops, and the pause of a loop that another thread delays.
@@ -97,6 +98,19 @@ impl DpdkTransport {
         descriptors * queues.min(endpoints) as u32 / endpoints as u32
     }
 
+    /// Whether the device reads long packets in place ([`DpdkConfig::zero_copy`]).
+    #[must_use]
+    pub fn is_zero_copy(&self) -> bool {
+        self.device.arena.is_some()
+    }
+
+    /// Flushes that the device did not complete within a few milliseconds, because it does not
+    /// send. The messages that it has not read yet stay reserved until it has.
+    #[must_use]
+    pub fn stuck_flushes(&self) -> u64 {
+        self.tx.stuck_flushes()
+    }
+
     /// Whether the port's link is up. While it is down, sent datagrams are dropped and counted
     /// ([`TransportStats::tx_dropped`]) once the port's queue is full. Asks the driver; call it a few
     /// times per second at most.
@@ -132,7 +146,7 @@ impl Transport for DpdkTransport {
         Capabilities {
             max_datagram: self.device.max_datagram,
             burst: MAX_BURST,
-            inline: self.device.max_datagram,
+            inline: if self.device.arena.is_some() { COPY_LIMIT } else { self.device.max_datagram },
             charge: ChargeModel::Ring,
             rx_capacity: self.share() * ChargeModel::RING_ENTRY,
             min_rto: MIN_RTO,
@@ -141,6 +155,10 @@ impl Transport for DpdkTransport {
             // UDP's checksum, or the user has said that the link damages nothing.
             integrity: true,
         }
+    }
+
+    fn arena(&self) -> Option<Arc<dyn Arena>> {
+        self.device.arena.clone().map(|arena| Arc::new(arena) as _)
     }
 
     fn local_route(&self) -> UdpRoute {

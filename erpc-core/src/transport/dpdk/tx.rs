@@ -1,4 +1,6 @@
-//! The sending half. It copies every packet into a mbuf, so it never holds a msgbuf.
+//! The sending half. It copies packets into mbufs. If the device can, long packets are read in the
+//! msgbuf instead: a mbuf with the headers is chained to one that refers to the message's bytes.
+//! Headers are copied always, so the protocol may write new ones while the device reads the bytes.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,18 +11,27 @@ use std::sync::atomic::Ordering;
 
 use dpdk_sys::rte_mbuf;
 
+use super::arena::DpdkArena;
 use super::device::Device;
+use super::holds::Holds;
 use crate::clock;
 use crate::transport::frame::{Header, Mac, Resolution, control};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{MAX_BURST, Route, TxPacket, TxQueue};
+use crate::wire::HEADER_LEN;
 
+/// Longest packet that is copied although the device could read it in place, in bytes.
+pub(super) const COPY_LIMIT: usize = 2_048;
+/// How long a flush waits for the device, in ns. A device that sends needs some 10 us.
+const FLUSH: u64 = 5_000_000;
 /// Packets that can be staged.
 const STAGED: usize = 2 * MAX_BURST;
 /// Mbufs that are taken at once.
 const TAKE: usize = 32;
 /// Attempts of a flush at a port that takes no packets.
 const ATTEMPTS: u32 = 64;
+/// In a length: the mbuf is chained, and its own lengths are set.
+const CHAINED: u16 = dpdk_sys::ERPC_CHAINED as u16;
 /// Headers that are kept. The table is emptied when it is full.
 const HEADERS: usize = 16_384;
 
@@ -52,6 +63,10 @@ pub struct DpdkTx {
     staged_bytes: u64,
     dropped: u64,
     ecn: bool,
+    holds: Option<Holds>,
+    /// Empty mbufs for data outside of mbufs.
+    tails: Vec<*mut rte_mbuf>,
+    stuck: u64,
 }
 
 // SAFETY: as for `DpdkRx`.
@@ -60,6 +75,7 @@ unsafe impl Send for DpdkTx {}
 impl DpdkTx {
     pub(super) fn new(device: Arc<Device>, index: usize) -> Self {
         let queues = device.tx_locks.len();
+        let holds = device.arena.as_ref().map(|_| Holds::new());
         let queue = index % queues;
         Self {
             udp_port: device.udp_port + index as u16,
@@ -83,6 +99,9 @@ impl DpdkTx {
             staged_bytes: 0,
             dropped: 0,
             ecn: false,
+            holds,
+            tails: Vec::with_capacity(TAKE),
+            stuck: 0,
         }
     }
 
@@ -96,8 +115,13 @@ impl DpdkTx {
         self.last = None;
     }
 
+    pub(super) fn stuck_flushes(&self) -> u64 {
+        self.stuck
+    }
+
+    /// The header of datagrams to the peer, if its MAC address is known.
     #[inline(always)]
-    fn send(&mut self, route: &UdpRoute, len: usize, fill: impl FnOnce(&mut [u8])) {
+    fn header(&mut self, route: &UdpRoute) -> Option<Header> {
         let version = self.device.version.load(Ordering::Relaxed);
         if version != self.version {
             self.version = version;
@@ -105,15 +129,92 @@ impl DpdkTx {
             self.last = None;
         }
         let host = route.with_port(0);
-        let header = match &self.last {
-            Some((last, header)) if *last == host => *header,
-            _ => match self.headers.get(&host) {
-                Some(header) => {
-                    self.last = Some((host, *header));
-                    *header
-                }
-                None => return self.send_unresolved(route, len, fill),
-            },
+        match &self.last {
+            Some((last, header)) if *last == host => Some(*header),
+            _ => {
+                let header = *self.headers.get(&host)?;
+                self.last = Some((host, header));
+                Some(header)
+            }
+        }
+    }
+
+    /// Stages a packet whose message the device reads in place. False if it must be copied: it is
+    /// short, the message is in other memory, or the peer's MAC address is not known.
+    fn send_in_place(&mut self, route: &UdpRoute, packet: &TxPacket<'_>) -> bool {
+        let ([first, second], trailer) = packet.pieces();
+        let (words, rest) = first.split_at(HEADER_LEN);
+        // One piece follows the packet's header: the data of a first packet, or those of a later one.
+        let data = match (rest, second) {
+            (data, []) | ([], data) => data,
+            _ => return false,
+        };
+        let is_in_arena = |arena: &DpdkArena| arena.contains(data.as_ptr());
+        if trailer.is_some() || !self.device.arena.as_ref().is_some_and(is_in_arena) {
+            return false;
+        }
+        let Some(header) = self.header(route) else { return false };
+        if self.tails.is_empty() && !self.take_tails() || self.staged == self.taken && !self.take()
+        {
+            return false;
+        }
+        let Some(holds) = &mut self.holds else { return false };
+        let Some(hold) = holds.hold(|| packet.hold()) else { return false };
+        let front = header.len() + HEADER_LEN;
+        // SAFETY: as in `send`; a mbuf has room for the largest frame.
+        let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged], front) };
+        frame[header.len()..].copy_from_slice(words);
+        if self.device.offload.is_some() {
+            header.write_for_device(frame, data, self.udp_port, route.port());
+        } else {
+            header.write_in_front_of(frame, data, self.udp_port, route.port());
+        }
+        let (head, tail) = (self.mbufs[self.staged], self.tails.pop().unwrap_or(ptr::null_mut()));
+        // SAFETY: two empty mbufs of our own: `tails` is not empty. The hold and the msgbuf stay until
+        // the driver frees `tail`, and the data lie where the device can read.
+        unsafe {
+            dpdk_sys::erpc_chain_outside(
+                head,
+                front as u16,
+                tail,
+                data.as_ptr(),
+                data.len() as u16,
+                hold,
+            );
+        };
+        self.stage((front + data.len()) as u16 | CHAINED, packet.len());
+        true
+    }
+
+    #[cold]
+    fn take_tails(&mut self) -> bool {
+        let Some(pool) = &self.device.tails else { return false };
+        let (mut mbufs, mut data) = ([ptr::null_mut(); TAKE], [ptr::null_mut(); TAKE]);
+        // SAFETY: room for `TAKE` entries each, and the mempool lives as long as the device.
+        let error = unsafe {
+            dpdk_sys::erpc_take(pool.as_ptr(), mbufs.as_mut_ptr(), data.as_mut_ptr(), TAKE as u16)
+        };
+        if error == 0 {
+            self.tails.extend(mbufs);
+        }
+        error == 0
+    }
+
+    /// Adds the mbuf at `staged` to those that are sent next.
+    #[inline(always)]
+    fn stage(&mut self, length: u16, datagram: usize) {
+        self.lengths[self.staged] = length;
+        self.staged += 1;
+        self.staged_bytes += datagram as u64;
+        if self.staged - self.sent >= MAX_BURST {
+            self.ring();
+        }
+    }
+
+    #[inline(always)]
+    fn send(&mut self, route: &UdpRoute, len: usize, fill: impl FnOnce(&mut [u8])) {
+        let Some(header) = self.header(route) else {
+            return self.send_unresolved(route, len, fill);
         };
         let total = header.len() + len;
         if total > self.room || self.staged == self.taken && !self.take() {
@@ -125,16 +226,11 @@ impl DpdkTx {
         let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged], total) };
         fill(&mut frame[header.len()..]);
         if self.device.offload.is_some() {
-            header.write_for_device(frame, self.udp_port, route.port());
+            header.write_for_device(frame, &[], self.udp_port, route.port());
         } else {
             header.write(frame, self.udp_port, route.port());
         }
-        self.lengths[self.staged] = total as u16;
-        self.staged += 1;
-        self.staged_bytes += len as u64;
-        if self.staged - self.sent >= MAX_BURST {
-            self.ring();
-        }
+        self.stage(total as u16, len);
     }
 
     /// Takes empty mbufs. False if there is no room for a packet, or the mempool is dry.
@@ -213,10 +309,33 @@ impl DpdkTx {
         }
     }
 
+    /// Waits until the device has read all held messages.
+    #[cold]
+    fn flush_held(&mut self) {
+        let begun = clock::now();
+        let held = |tx: &Self| tx.holds.as_ref().map_or(0, Holds::len);
+        while held(self) > 0 && clock::now().nanos_since(begun) < FLUSH {
+            self.ring();
+            let lock = &self.device.tx_locks[usize::from(self.queue)];
+            if self.device.is_running() && (!self.is_shared || lock.acquire()) {
+                // SAFETY: the port is started, and this thread alone uses the queue.
+                unsafe { dpdk_sys::erpc_tx_cleanup(self.device.port, self.queue) };
+                if self.is_shared {
+                    lock.release();
+                }
+            }
+            self.reclaim();
+        }
+        self.stuck += u64::from(held(self) > 0);
+    }
+
     /// Counts the bytes of the first `taken` staged packets.
     #[cold]
     fn count_some(&mut self, taken: usize) {
-        let frames: u64 = self.lengths[self.sent..][..taken].iter().copied().map(u64::from).sum();
+        let frames: u64 = self.lengths[self.sent..][..taken]
+            .iter()
+            .map(|length| u64::from(length & !CHAINED))
+            .sum();
         let bytes = frames - taken as u64 * self.header_len;
         self.staged_bytes -= bytes;
         self.bytes += bytes;
@@ -281,20 +400,36 @@ impl TxQueue for DpdkTx {
 
     #[inline]
     fn push(&mut self, route: &UdpRoute, packet: TxPacket<'_>) {
+        if packet.len() > COPY_LIMIT && self.holds.is_some() && self.send_in_place(route, &packet) {
+            return;
+        }
         self.send(route, packet.len(), |out| {
             packet.copy_to(out);
         });
     }
 
-    /// As the doorbell: all packets were copied. Repeats a refused doorbell a bounded number of
-    /// times, then leaves the packets to the next one.
+    /// Repeats a refused doorbell a bounded number of times, then leaves the packets to the next one,
+    /// unless the device must read messages in place. It waits for that, but not longer than a few
+    /// milliseconds: a device may be stuck. Then the messages stay held, and are reserved until the
+    /// device has read them.
     fn flush(&mut self) {
         for _ in 0..ATTEMPTS {
             self.ring();
             if self.sent == self.staged {
-                return;
+                break;
             }
             std::hint::spin_loop();
+        }
+        self.reclaim();
+        if self.holds.as_ref().is_some_and(|holds| !holds.is_empty()) {
+            self.flush_held();
+        }
+    }
+
+    #[inline]
+    fn reclaim(&mut self) {
+        if let Some(holds) = &mut self.holds {
+            holds.reclaim();
         }
     }
 
@@ -310,5 +445,7 @@ impl Drop for DpdkTx {
         let ours = &mut self.mbufs[self.sent..self.taken];
         // SAFETY: these mbufs are ours, and nothing uses them after this.
         unsafe { dpdk_sys::erpc_give_back(ours.as_mut_ptr(), ours.len() as u16) };
+        // SAFETY: as above. Bulk functions accept no mbufs too.
+        unsafe { dpdk_sys::erpc_give_back(self.tails.as_mut_ptr(), self.tails.len() as u16) };
     }
 }

@@ -94,25 +94,35 @@ impl Header {
     /// If the frame is shorter than the header, or longer than IP can say.
     #[inline]
     pub fn write(&self, frame: &mut [u8], from: u16, to: u16) {
-        self.complete::<false>(frame, from, to);
+        self.complete::<false>(frame, &[], from, to);
     }
 
-    /// As [`Header::write`], for a device that computes the checksums itself: that of IPv4 is 0, and
-    /// that of UDP is the sum of the pseudo-header, which the device begins with.
+    /// As [`Header::write`], for a frame that continues elsewhere: `frame` ends with the first bytes
+    /// of the datagram, a multiple of 4, and `rest` are the others.
+    ///
+    /// # Panics
+    /// As [`Header::write`].
+    pub fn write_in_front_of(&self, frame: &mut [u8], rest: &[u8], from: u16, to: u16) {
+        self.complete::<false>(frame, rest, from, to);
+    }
+
+    /// As [`Header::write_in_front_of`], for a device that computes the checksums itself: that of
+    /// IPv4 is 0, and that of UDP is the sum of the pseudo-header, which the device begins with.
     ///
     /// # Panics
     /// As [`Header::write`].
     #[inline]
-    pub fn write_for_device(&self, frame: &mut [u8], from: u16, to: u16) {
-        self.complete::<true>(frame, from, to);
+    pub fn write_for_device(&self, frame: &mut [u8], rest: &[u8], from: u16, to: u16) {
+        self.complete::<true>(frame, rest, from, to);
     }
 
     #[inline(always)]
-    fn complete<const DEVICE: bool>(&self, frame: &mut [u8], from: u16, to: u16) {
+    fn complete<const DEVICE: bool>(&self, frame: &mut [u8], rest: &[u8], from: u16, to: u16) {
         let (head, datagram) = frame.split_at_mut(self.len());
+        debug_assert!(rest.is_empty() || datagram.len().is_multiple_of(4), "words of the checksum");
         head.copy_from_slice(&self.bytes[..head.len()]);
-        let udp_len = UDP_LEN + datagram.len();
-        assert!(udp_len + 20 <= usize::from(u16::MAX), "a datagram of {} bytes", datagram.len());
+        let udp_len = UDP_LEN + datagram.len() + rest.len();
+        assert!(udp_len + 20 <= usize::from(u16::MAX), "a UDP packet of {udp_len} bytes");
         let (ip, udp) =
             head[self.ip.into()..].split_at_mut(self.len() - UDP_LEN - usize::from(self.ip));
         if self.is_v4 {
@@ -135,7 +145,8 @@ impl Header {
                 udp[6..8].copy_from_slice(&checksum::finish(sum).map(|byte| !byte));
                 return;
             }
-            let sum = checksum::finish(checksum::add(checksum::add(sum, &udp[..6]), datagram));
+            let sum = checksum::add(checksum::add(sum, &udp[..6]), datagram);
+            let sum = checksum::finish(checksum::add(sum, rest));
             // 0 means that there is no checksum.
             udp[6..8].copy_from_slice(&if sum == [0, 0] { [0xff, 0xff] } else { sum });
         }

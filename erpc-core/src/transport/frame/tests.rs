@@ -249,7 +249,11 @@ fn a_device_completes_the_checksums_to_those_that_software_writes() {
             let mut software = vec![7; header.len() + len];
             let mut device = software.clone();
             header.write(&mut software, 7, 31_850);
-            header.write_for_device(&mut device, 7, 31_850);
+            header.write_for_device(&mut device, &[], 7, 31_850);
+            let mut split = software.clone();
+            let (front, rest) = split.split_at_mut(header.len() + len / 3 / 4 * 4);
+            header.write_in_front_of(front, rest, 7, 31_850);
+            assert_eq!(split, software, "in two pieces");
             assert!(parse(&device, &b, true).is_ok(), "right but for the checksums");
             assert!(parse(&device, &b, false).is_err(), "the device has work to do");
             // What a device does: it sums the UDP part, in which the pseudo-header's sum stands.
