@@ -234,8 +234,8 @@ mod tests {
         Acceptor, CallError, EndpointConfig, ListenGroup, NewCall, Reply, Request, SessionEvent,
         SessionId,
     };
-    use crate::transport::Transport as _;
-    use crate::transport::mem::{MemHub, MemRoute, MemTransport};
+    use crate::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
+    use crate::transport::{Capabilities, Path, Transport, TransportStats, Waker};
 
     const START: Instant = Instant::from_nanos(1_000_000_000);
 
@@ -267,6 +267,64 @@ mod tests {
         turns.rest();
         turns.begin(now.plus_nanos(9_000_000), 0, false);
         assert_eq!(turns.gaps(), gaps, "sleep is not a gap");
+    }
+
+    /// A memory transport whose waits packets do not end.
+    struct Pausing(MemTransport);
+
+    impl Transport for Pausing {
+        type Route = MemRoute;
+        type Rx = <MemTransport as Transport>::Rx;
+        type Tx = <MemTransport as Transport>::Tx;
+
+        const WAKES_FOR_PACKETS: bool = false;
+
+        fn split(&mut self) -> (&mut Self::Rx, &mut Self::Tx) {
+            self.0.split()
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            self.0.capabilities()
+        }
+
+        fn local_route(&self) -> MemRoute {
+            self.0.local_route()
+        }
+
+        fn path(&mut self, peer: &MemRoute) -> Path {
+            self.0.path(peer)
+        }
+
+        fn wait(&mut self, timeout: Option<Duration>) {
+            self.0.wait(timeout);
+        }
+
+        fn waker(&self) -> Waker {
+            self.0.waker()
+        }
+
+        fn stats(&self) -> TransportStats {
+            self.0.stats()
+        }
+    }
+
+    struct Idle;
+
+    impl<T: Transport> App<T> for Idle {}
+
+    /// Whether the time of a wait counts as the loop's absence.
+    fn is_absent_while_it_waits<T: Transport>(transport: T) -> bool {
+        let mut rpc = Rpc::new(transport, EndpointConfig::new()).expect("default settings");
+        rpc.run_once(&mut Idle);
+        rpc.wait(Some(Duration::from_millis(1)));
+        rpc.last_turn().is_some()
+    }
+
+    #[test]
+    fn a_wait_is_an_absence_if_packets_do_not_end_it() {
+        let hub = MemHub::new();
+        assert!(!is_absent_while_it_waits(hub.port(MemConfig::default())));
+        assert!(is_absent_while_it_waits(Pausing(hub.port(MemConfig::default()))));
     }
 
     #[test]

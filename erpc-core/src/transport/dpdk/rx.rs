@@ -51,8 +51,8 @@ pub struct DpdkRx {
     marks: bool,
 }
 
-// SAFETY: the mbufs and what is lent from them belong to this queue alone, and a thread may use a port that another thread has
-// used before.
+// SAFETY: the mbufs and what is lent from them belong to this queue alone, and a thread may use a
+// port that another thread has used before.
 unsafe impl Send for DpdkRx {}
 
 impl DpdkRx {

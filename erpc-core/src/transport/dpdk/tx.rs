@@ -244,7 +244,8 @@ impl DpdkTx {
             }
         }
         let (mbufs, data) = (&mut self.mbufs[self.taken..][..TAKE], &mut self.data[self.taken..]);
-        // SAFETY: both slices have room for `TAKE` entries, and the mempool is never freed.
+        // SAFETY: both slices have room for `TAKE` entries, and the mempool lives as long as the
+        // device.
         let error = unsafe {
             dpdk_sys::erpc_take(
                 self.device.pool.as_ptr(),

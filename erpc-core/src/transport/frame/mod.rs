@@ -92,8 +92,8 @@ pub enum FrameDrop {
     NotOurs,
     /// For a UDP port that no endpoint of this port has.
     NoEndpoint,
-    /// A source that no packet may have: an address that is unspecified, multicast or IPv4-mapped,
-    /// the receiver's own address in ARP and NDP, or port 0.
+    /// A source that no packet may have: a MAC address of a group, an IP address that is unspecified,
+    /// multicast or IPv4-mapped, the receiver's own address in ARP and NDP, or port 0.
     Source,
 }
 

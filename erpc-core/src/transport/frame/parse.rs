@@ -76,7 +76,8 @@ pub fn parse<'a>(
     if to != interface.mac.0 && to[0] & 1 == 0 {
         return Err(FrameDrop::NotOurs);
     }
-    let mac = Mac([link[6], link[7], link[8], link[9], link[10], link[11]]);
+    let mac = usable(Mac([link[6], link[7], link[8], link[9], link[10], link[11]]));
+    let mac = mac.ok_or(FrameDrop::Source)?;
     let mut kind = [link[12], link[13]];
     let mut body = body;
     let mut vlan = None;
@@ -227,34 +228,38 @@ fn icmpv6(
                 if from == own {
                     return Err(FrameDrop::Source);
                 }
-                let mac = link_option(options, 1).unwrap_or(mac);
+                let mac = link_option(options, 1)?.unwrap_or(mac);
                 return Ok(Packet::Resolve(Resolve::Asks { ip: from.into(), mac }));
             }
             if target.is_unspecified() || target.is_multicast() || target == own {
                 return Err(FrameDrop::Source);
             }
-            let mac = link_option(options, 2).unwrap_or(mac);
+            let mac = link_option(options, 2)?.unwrap_or(mac);
             Ok(Packet::Resolve(Resolve::Tells { ip: target.into(), mac }))
         }
         _ => Err(FrameDrop::Protocol),
     }
 }
 
-/// The link-layer address among NDP's options.
-fn link_option(options: &[u8], kind: u8) -> Option<Mac> {
-    let mut options = options;
-    while let [found, units, ..] = *options {
-        let option = options.get(..usize::from(units) * 8).filter(|option| !option.is_empty())?;
-        if found == kind {
-            let mac: [u8; 6] = option[2..8].try_into().ok()?;
-            return usable(Mac(mac));
+/// The link-layer address among NDP's options, if there is one. A message with an option of length 0
+/// or beyond the end must be discarded as a whole (RFC 4861 section 4.6).
+fn link_option(options: &[u8], kind: u8) -> Result<Option<Mac>, FrameDrop> {
+    let (mut options, mut found) = (options, None);
+    while !options.is_empty() {
+        let units = *options.get(1).filter(|units| **units != 0).ok_or(FrameDrop::Truncated)?;
+        let (option, rest) =
+            options.split_at_checked(usize::from(units) * 8).ok_or(FrameDrop::Truncated)?;
+        if option[0] == kind && found.is_none() {
+            let mac = Mac([option[2], option[3], option[4], option[5], option[6], option[7]]);
+            found = Some(usable(mac).ok_or(FrameDrop::Source)?);
         }
-        options = &options[option.len()..];
+        options = rest;
     }
-    None
+    Ok(found)
 }
 
 /// A MAC address that one station can have.
+#[inline]
 fn usable(mac: Mac) -> Option<Mac> {
     (mac.0[0] & 1 == 0 && mac.0 != [0; 6]).then_some(mac)
 }

@@ -269,3 +269,36 @@ fn a_device_completes_the_checksums_to_those_that_software_writes() {
         }
     }
 }
+
+#[test]
+fn a_frame_from_a_group_is_dropped_and_its_sender_not_learned() {
+    let (a, b) = (host(1, None), host(2, None));
+    for family in [0, 1] {
+        let mut asks = control::ask(&a, b.networks[family].address).unwrap();
+        assert!(parse(&asks, &b, false).is_ok());
+        asks[6] |= 1;
+        assert_eq!(parse(&asks, &b, false), Err(FrameDrop::Source));
+    }
+}
+
+#[test]
+fn a_neighbour_message_with_a_broken_option_is_discarded() {
+    let (a, b) = (host(1, None), host(2, None));
+    let good = control::ask(&a, b.networks[1].address).unwrap();
+    // The option is the last 8 bytes; its second byte is its length in units of 8 bytes.
+    let (start, length) = (54, good.len() - 7);
+    let with = |value: u8, at: usize| {
+        let mut frame = good.clone();
+        frame[at] = value;
+        frame[start + 2..start + 4].fill(0);
+        let message = &frame[start..];
+        let sum = checksum::pseudo(&frame[22..54], 58, message.len() as u16);
+        let sum = checksum::finish(checksum::add(sum, message));
+        frame[start + 2..start + 4].copy_from_slice(&sum);
+        parse(&frame, &b, false).err()
+    };
+    assert_eq!(with(1, length), None, "the checksum is right");
+    assert_eq!(with(0, length), Some(FrameDrop::Truncated));
+    assert_eq!(with(2, length), Some(FrameDrop::Truncated));
+    assert_eq!(with(0x33, length + 1), Some(FrameDrop::Source), "a group");
+}
