@@ -15,8 +15,13 @@
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]
+pub mod check;
 pub mod cluster;
 pub mod log;
+#[cfg(not(loom))]
+pub mod codec;
+#[cfg(not(loom))]
+pub mod coordinator;
 #[cfg(not(loom))]
 pub mod participant;
 #[cfg(not(loom))]

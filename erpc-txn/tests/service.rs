@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use erpc::testing::VirtualNetwork;
 use erpc::transport::fault::Faults;
-use erpc_txn::cluster::{Node, Placement, Ring};
+use erpc_txn::cluster::{NodeId, Placement, Ring};
 use erpc_txn::log::{Coordinator, Entry, Group, Operation, Record};
 use erpc_txn::participant::{Participant, Settings};
 use erpc_txn::proto::{
@@ -31,14 +31,14 @@ fn transaction_commits(seed: u64) -> Result<(), Box<dyn Error>> {
     let network = VirtualNetwork::new(seed);
     let ms = Duration::from_millis(1);
     network.set_faults(Faults::none().drop(0.1).duplicate(0.2, 2, ms).reorder(0.2, ms));
-    let ring = Arc::new(Ring::new(EPOCH, (0..3).map(Node), 2)?);
+    let ring = Arc::new(Ring::new(EPOCH, (0..3).map(NodeId), 2)?);
     let settings = Settings {
         tables: [(TABLE, Config::new(100))].into(),
         threads: 1,
         log_bytes: 1000,
         log_records: 4,
     };
-    let member = |&node: &Node| Participant::new(node, ring.clone(), settings.clone());
+    let member = |&node: &NodeId| Participant::new(node, ring.clone(), settings.clone());
     let members: Vec<_> = ring
         .nodes()
         .iter()
@@ -91,7 +91,7 @@ fn transaction_commits(seed: u64) -> Result<(), Box<dyn Error>> {
         let mut bytes = Vec::new();
         record.encode(&mut bytes)?;
         let record = Bytes::from(bytes);
-        for node in ring.log_replicas(Node(0)) {
+        for node in ring.log_replicas(NodeId(0)) {
             let append = AppendRequest { index: 0, record: record.clone() };
             let reply = clients[usize::from(node.0)].append(&append).await?;
             assert_eq!(reply.verdict(), Verdict::Done, "{}", reply.reason);

@@ -13,14 +13,14 @@ struct Cluster {
 }
 
 fn cluster(f: usize) -> Cluster {
-    let ring = Arc::new(Ring::new(EPOCH, (0..3).map(Node), f).expect("three nodes"));
+    let ring = Arc::new(Ring::new(EPOCH, (0..3).map(NodeId), f).expect("three nodes"));
     let settings = Settings {
         tables: [(TABLE, Config::new(100).max_value(100))].into(),
         threads: 1,
         log_bytes: 1000,
         log_records: 4,
     };
-    let member = |node| Participant::new(Node(node), ring.clone(), settings.clone());
+    let member = |node| Participant::new(NodeId(node), ring.clone(), settings.clone());
     let members = (0..3).map(|node| member(node).expect("the table is small")).collect();
     Cluster { ring, members }
 }
@@ -71,7 +71,7 @@ impl Cluster {
 
     /// Each phase comes twice.
     fn commit(&self, index: u64, key: u64, record: &[u8]) {
-        for node in self.ring.log_replicas(Node(0)) {
+        for node in self.ring.log_replicas(NodeId(0)) {
             let log = &self.members[usize::from(node.0)];
             assert_eq!(log.append(Index(index), record), Ok(Appended::Now));
             assert_eq!(log.append(Index(index), record), Ok(Appended::Before));
@@ -87,7 +87,7 @@ impl Cluster {
 
     fn assert_at_rest(&self) {
         for partition in 0..3 {
-            let of = |node: &Node| {
+            let of = |node: &NodeId| {
                 let member = &self.members[usize::from(node.0)];
                 member.replica(TABLE, partition).expect("the replica is there")
             };
@@ -117,7 +117,7 @@ fn repeated_phases_change_nothing() {
         assert_eq!(found.read.value.as_deref(), Some(&b"one"[..]));
         for member in &cluster.members {
             let freed = member.acknowledge(EPOCH, Coordinator { node: 0, thread: 0 }, Index(4));
-            let stores = cluster.ring.log_replicas(Node(0)).contains(&member.node());
+            let stores = cluster.ring.log_replicas(NodeId(0)).contains(&member.node());
             assert_eq!(freed.ok(), stores.then_some(4), "node {}", member.node());
         }
         let record = cluster.record(9, 2, &found, Operation::Delete);
