@@ -8,12 +8,15 @@
 //! * [`log`]: the records of transactions that are about to commit, as bytes and in bounded memory.
 //! * [`cluster`]: which nodes there are, and which of them hold the replicas of a key.
 //! * [`participant`]: what a node does for coordinators in each phase of a commit, without I/O.
+//! * [`check`]: whether what transactions saw and did was strictly serializable.
 //! * [`service`]: the participant as a service that others call, generated from `proto/txn.proto`.
 //!
 //! The coordinator is missing: a program must make the calls of a transaction itself.
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
+#[cfg(not(loom))]
+pub mod check;
 #[cfg(not(loom))]
 pub mod cluster;
 pub mod log;
