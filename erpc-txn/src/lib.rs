@@ -19,11 +19,11 @@
 #[cfg(not(loom))]
 pub mod check;
 pub mod cluster;
-pub mod log;
 #[cfg(not(loom))]
 pub mod codec;
 #[cfg(not(loom))]
 pub mod coordinator;
+pub mod log;
 #[cfg(not(loom))]
 pub mod participant;
 #[cfg(not(loom))]

@@ -50,7 +50,8 @@ impl Member {
     ) -> Result<Vec<proto::AccessReply>, Failure> {
         let accesses: Vec<_> = request.accesses.iter().map(access).collect::<Result<_, _>>()?;
         let me = owner(request.transaction)?;
-        let found = self.participant.execute(target(request.epoch, request.incarnation), me, &accesses)?;
+        let found =
+            self.participant.execute(target(request.epoch, request.incarnation), me, &accesses)?;
         Ok(found.into_iter().map(access_reply).collect())
     }
 
@@ -62,7 +63,8 @@ impl Member {
         };
         let reads: Vec<_> = request.reads.iter().map(seen).collect::<Result<_, _>>()?;
         let me = owner(request.transaction)?;
-        let valid = self.participant.validate(target(request.epoch, request.incarnation), me, &reads)?;
+        let valid =
+            self.participant.validate(target(request.epoch, request.incarnation), me, &reads)?;
         valid.map_err(|(place, why)| Failure {
             verdict: match why {
                 Invalid::Conflict(_) => Verdict::Conflict,

@@ -53,8 +53,7 @@ impl Entry {
     /// Gives a locked key a value, whether it is present or not.
     pub(super) fn put(&mut self, value: Vec<u8>) {
         let was_present = self.value.is_some();
-        self.change =
-            Some(if was_present { Change::Update(value) } else { Change::Insert(value) });
+        self.change = Some(if was_present { Change::Update(value) } else { Change::Insert(value) });
     }
 
     /// Deletes a locked key that is present. False if it is not.

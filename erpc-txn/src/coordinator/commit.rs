@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use erpc::{Endpoint, Transport};
+use erpc::Transport;
 
+use super::Inner;
 use super::deliver::{Delivery, Doubt, Message, in_foreground};
 use super::errors::{Reason, TransactError};
 use super::plan::{Plan, plan};
 use super::transaction::Attempt;
-use super::Inner;
 use crate::check::Outcome;
 use crate::cluster::NodeId;
 use crate::participant::{Place, Role, Seen};
@@ -160,9 +160,7 @@ impl<T: Transport> Attempt<T> {
 
     /// Ends a transaction that has changed nothing.
     async fn end_read_only(&self) {
-        if let Some(endpoint) = Endpoint::<T>::current() {
-            self.note(&endpoint, Outcome::Committed);
-        }
+        self.note(Outcome::Committed);
         self.is_over.set(true);
         let messages = super::release::unlocks(self.id, &self.locks.take());
         if messages.is_empty() {
@@ -175,7 +173,7 @@ impl<T: Transport> Attempt<T> {
             let doubt = Rc::clone(&doubt);
             async move { inner.end_with(sequence, &messages, &doubt).await }
         };
-        in_foreground::<T, _>(end, &doubt, self.time_left()).await;
+        in_foreground(&self.inner, end, &doubt, self.time_left()).await;
     }
 
     /// Makes the writes.
@@ -183,6 +181,10 @@ impl<T: Transport> Attempt<T> {
         let inner = &self.inner;
         inner.counting.requests(inner.log_nodes.len() + plan.backup_writes + plan.writes);
         self.is_over.set(true);
+        if let Some(recorder) = &*inner.recorder.borrow() {
+            // If the node dies now, the transaction may have committed.
+            recorder.begin_commit(self.id, self.began.as_nanos(), self.accesses.borrow().entries());
+        }
         let work = Work {
             transaction: self.id,
             sequence: self.sequence,
@@ -190,7 +192,7 @@ impl<T: Transport> Attempt<T> {
             doubt: Rc::clone(&self.doubt),
         };
         let run = Rc::clone(inner).run(work);
-        let end = in_foreground::<T, _>(run, &self.doubt, self.time_left()).await;
+        let end = in_foreground(inner, run, &self.doubt, self.time_left()).await;
         let (outcome, result) = match end {
             Some(End::Committed) => (Outcome::Committed, Ok(())),
             Some(End::Aborted(reason)) => (Outcome::Aborted, Err(TransactError::Aborted(reason))),
@@ -198,9 +200,7 @@ impl<T: Transport> Attempt<T> {
             Some(End::Stuck(node)) => (Outcome::Unknown, Err(self.unknown(Some(node)))),
             None => (Outcome::Unknown, Err(self.unknown(self.doubt.node()))),
         };
-        if let Some(endpoint) = Endpoint::<T>::current() {
-            self.note(&endpoint, outcome);
-        }
+        self.note(outcome);
         result
     }
 
@@ -239,9 +239,11 @@ impl<T: Transport> Inner<T> {
         // A crash of f nodes does not lose the transaction any more.
         doubt.commit();
         let mut last = commit(Role::Primary, &plan.primaries);
-        last.extend(plan.unlocks.into_iter().map(|(node, places)| {
-            (node, Message::Unlock { transaction, places, bury: false })
-        }));
+        last.extend(
+            plan.unlocks
+                .into_iter()
+                .map(|(node, places)| (node, Message::Unlock { transaction, places, bury: false })),
+        );
         if let Err(node) = all_done(&last, &self.deliver(&last, &doubt).await) {
             return End::Stuck(node);
         }
@@ -258,9 +260,7 @@ impl<T: Transport> Inner<T> {
         plan: &Plan,
         doubt: &Rc<Doubt>,
     ) -> Result<(), End> {
-        let message = |node: NodeId| {
-            (node, Message::Append { sequence, record: plan.record.clone() })
-        };
+        let message = |node: NodeId| (node, Message::Append(plan.record.clone()));
         // The node's own first: if it is refused, no other node has heard of the transaction.
         let own = [message(self.me())];
         let mut deliveries = self.deliver(&own, doubt).await;

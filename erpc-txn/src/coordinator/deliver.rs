@@ -8,11 +8,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use erpc::{Call, CallError, Endpoint, Transport, join_all};
+use erpc::{Call, CallError, Transport, join_all};
 
 use super::Inner;
 use super::peers::{PAUSES, Peer};
 use crate::cluster::NodeId;
+use crate::log::Coordinator;
 use crate::participant::{Place, Refusal, Role};
 use crate::proto::{self, Verdict};
 use crate::table::Owner;
@@ -20,11 +21,18 @@ use crate::table::Owner;
 /// What is told to a node.
 #[derive(Clone, Debug)]
 pub(super) enum Message {
-    Append { sequence: u64, record: Bytes },
+    Append(Bytes),
     Commit(Role, Bytes),
-    Unlock { transaction: Owner, places: Vec<Place>, bury: bool },
+    Unlock {
+        transaction: Owner,
+        places: Vec<Place>,
+        bury: bool,
+    },
     /// Frees the record of an aborted transaction.
-    Discard { sequence: u64, len: usize },
+    Discard {
+        sequence: u64,
+        len: usize,
+    },
 }
 
 /// What became of a message.
@@ -136,7 +144,7 @@ impl<T: Transport> Inner<T> {
         let client = &peer.client;
         let mut ended = Vec::new();
         let call = match message {
-            Message::Append { record, .. } => {
+            Message::Append(record) => {
                 ended = peer.space.take_ended();
                 let list: Vec<u8> =
                     ended.iter().flat_map(|(sequence, _)| sequence.to_le_bytes()).collect();
@@ -173,7 +181,7 @@ impl<T: Transport> Inner<T> {
 
     /// What a reply means; none if the message must be sent again.
     fn received(
-        &self,
+        self: &Rc<Self>,
         peer: &Rc<Peer<T>>,
         message: &Message,
         ended: Vec<(u64, usize)>,
@@ -193,8 +201,15 @@ impl<T: Transport> Inner<T> {
         };
         if matches!(delivery, Some(Delivery::Done)) {
             peer.space.give_back(&ended);
-            if let &Message::Discard { sequence, len } = message {
-                peer.space.give_back(&[(sequence, len)]);
+            match message {
+                &Message::Discard { sequence, len } => {
+                    peer.space.give_back(&[(sequence, len)]);
+                    self.has_buried(peer, sequence);
+                }
+                Message::Unlock { transaction, bury: true, .. } => {
+                    self.has_buried(peer, Coordinator::of(*transaction).1);
+                }
+                _ => {}
             }
         } else if !ended.is_empty() {
             peer.space.put_back(ended);
@@ -202,12 +217,18 @@ impl<T: Transport> Inner<T> {
         delivery
     }
 
+    /// The node keeps that a transaction has ended, until the floor has passed it.
+    fn has_buried(self: &Rc<Self>, peer: &Peer<T>, sequence: u64) {
+        peer.buried.set(peer.buried.get().max(Some(sequence)));
+        self.start_freeing();
+    }
+
     /// Does here what a message asks for.
     fn do_here(&self, message: &Message) -> Delivery {
         let participant = &self.participant;
         let target = participant.target();
         let done = match message {
-            Message::Append { record, .. } => {
+            Message::Append(record) => {
                 participant.append(target, record, self.sequences.floor(), []).map(drop)
             }
             Message::Commit(role, record) => participant.commit(target, *role, record).map(drop),
@@ -238,11 +259,12 @@ impl<T: Transport> Inner<T> {
 /// Waits for `work`, but no longer than it is certain: until a node does not answer, or the time is
 /// over. Then the work goes on in the background, and this returns none.
 pub(super) async fn in_foreground<T: Transport, O: 'static>(
+    inner: &Rc<Inner<T>>,
     work: impl Future<Output = O> + 'static,
     doubt: &Rc<Doubt>,
     within: Duration,
 ) -> Option<O> {
-    let mut work = Background::<T, _> { work: Some(Box::pin(work)), transport: Default::default() };
+    let mut work = Background { inner: Rc::clone(inner), work: Some(Box::pin(work)) };
     let mut limit = pin!(erpc::sleep(within));
     poll_fn(|cx| {
         let Some(running) = &mut work.work else { return Poll::Ready(None) };
@@ -259,14 +281,14 @@ pub(super) async fn in_foreground<T: Transport, O: 'static>(
 /// Work that must not end before its time. If the task that waits for it is dropped, the work becomes
 /// a task.
 struct Background<T: Transport, F: Future + 'static> {
+    inner: Rc<Inner<T>>,
     work: Option<Pin<Box<F>>>,
-    transport: std::marker::PhantomData<T>,
 }
 
 impl<T: Transport, F: Future + 'static> Drop for Background<T, F> {
     fn drop(&mut self) {
-        // Without an endpoint that runs, the node is gone.
-        if let (Some(work), Some(endpoint)) = (self.work.take(), Endpoint::<T>::current()) {
+        // Without a loop that runs, the node is gone.
+        if let (Some(work), Some(endpoint)) = (self.work.take(), self.inner.endpoint()) {
             endpoint.spawn(async move {
                 work.await;
             });

@@ -1,4 +1,4 @@
-//! Frees records at other nodes that no further record tells of the end of their transactions.
+//! Tells other nodes of transactions that have ended, if no further record does.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,7 +20,14 @@ impl<T: Transport> Inner<T> {
         for node in &self.log_nodes {
             self.peers[node].space.end(sequence, len);
         }
-        if !self.log_nodes.is_empty() && !self.is_freeing.replace(true) {
+        if !self.log_nodes.is_empty() {
+            self.start_freeing();
+        }
+    }
+
+    /// Starts the task that tells other nodes what has ended, unless it runs.
+    pub(super) fn start_freeing(self: &Rc<Self>) {
+        if !self.is_freeing.replace(true) {
             erpc::spawn(Rc::clone(self).free_in_time());
         }
     }
@@ -29,8 +36,9 @@ impl<T: Transport> Inner<T> {
         loop {
             let attempts = self.counting.get().attempts;
             erpc::sleep(SILENCE).await;
-            let waiting = self.log_nodes.iter().map(|node| &self.peers[node]);
-            let waiting: Vec<_> = waiting.filter(|peer| peer.space.has_ended()).collect();
+            let has_news =
+                |peer: &&Rc<Peer<T>>| peer.space.has_ended() || peer.buried.get().is_some();
+            let waiting: Vec<_> = self.peers.values().filter(has_news).collect();
             if waiting.is_empty() {
                 self.is_freeing.set(false);
                 return;
@@ -48,18 +56,25 @@ impl<T: Transport> Inner<T> {
     pub(super) async fn free_at(&self, peer: &Rc<Peer<T>>) {
         let Some(target) = peer.target(&self.participant) else { return };
         let ended = peer.space.take_ended();
+        let floor = self.sequences.floor();
         self.counting.add(|counts| counts.freeing_messages += 1);
         let request = proto::FinishRequest {
             epoch: target.epoch,
             incarnation: target.incarnation,
             node: self.coordinator.node.into(),
             thread: self.coordinator.thread.into(),
-            floor: self.sequences.floor(),
+            floor,
             ended: ended.iter().map(|(sequence, _)| *sequence).collect(),
             bury: false,
         };
         match peer.client.finish(request).await {
-            Ok(reply) if reply.verdict() == Verdict::Done => peer.space.give_back(&ended),
+            Ok(reply) if reply.verdict() == Verdict::Done => {
+                peer.space.give_back(&ended);
+                // The last one may be another by now.
+                if peer.buried.get().is_some_and(|buried| buried < floor) {
+                    peer.buried.set(None);
+                }
+            }
             Ok(_) => peer.space.put_back(ended),
             Err(error) => {
                 peer.space.put_back(ended);

@@ -31,9 +31,9 @@ mod deliver;
 mod errors;
 mod execute;
 mod freeing;
-mod history;
 mod peers;
 mod plan;
+mod recorder;
 mod release;
 mod sequence;
 mod space;
@@ -49,12 +49,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use batch::{Batch, Results, Ticket};
-pub use counts::Counts;
 use counts::Counting;
+pub use counts::Counts;
 use erpc::{Channel, Endpoint, Transport, Udp};
 pub use errors::{Abort, Limits, Reason, TransactError};
-pub use history::History;
 use peers::{Peer, Peers};
+pub use recorder::Recorder;
 use sequence::Sequences;
 use space::{Bounds, Space};
 pub use transaction::Transaction;
@@ -86,8 +86,13 @@ struct Inner<T: Transport> {
     is_freeing: Cell<bool>,
     /// For pauses between attempts.
     random: Cell<u64>,
-    history: RefCell<Option<History>>,
+    recorder: RefCell<Option<Recorder>>,
+    /// The endpoint's own, to know it again.
+    home: Rc<Home>,
 }
+
+/// A value of which each endpoint has one.
+struct Home;
 
 /// A coordinator was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +147,8 @@ impl<T: Transport> Node<T> {
             counting: Counting::default(),
             is_freeing: Cell::new(false),
             random: Cell::new(random),
-            history: RefCell::default(),
+            recorder: RefCell::default(),
+            home: on.local(|_| Home),
             participant,
         });
         for peer in inner.peers.values() {
@@ -179,9 +185,9 @@ impl<T: Transport> Node<T> {
         self.inner.own_space.records() + others.sum::<usize>()
     }
 
-    /// Records all further attempts in `history`, for the checker of serializability.
-    pub fn record(&self, history: &History) {
-        self.inner.history.replace(Some(history.clone()));
+    /// Records all further attempts, for the checker of serializability.
+    pub fn record(&self, recorder: &Recorder) {
+        self.inner.recorder.replace(Some(recorder.clone()));
     }
 
     /// Waits until all members have accepted this one, so that it serves.
@@ -195,6 +201,11 @@ impl<T: Transport> Node<T> {
 }
 
 impl<T: Transport> Inner<T> {
+    /// The node's endpoint, if its loop runs now.
+    fn endpoint(&self) -> Option<Endpoint<T>> {
+        Endpoint::current().filter(|running| Rc::ptr_eq(&running.local(|_| Home), &self.home))
+    }
+
     fn me(&self) -> NodeId {
         self.participant.node()
     }

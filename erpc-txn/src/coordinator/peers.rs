@@ -26,6 +26,8 @@ pub(super) struct Peer<T: Transport> {
     incarnation: Cell<Option<u32>>,
     /// Of the log that the member has of this coordinator.
     pub(super) space: Space,
+    /// The last transaction that the member has buried, until it knows that the floor has passed it.
+    pub(super) buried: Cell<Option<u64>>,
 }
 
 /// The other members by node.
@@ -44,6 +46,7 @@ impl<T: Transport> Peer<T> {
             is_meeting: Cell::new(false),
             incarnation: Cell::new(None),
             space: Space::default(),
+            buried: Cell::new(None),
         }
     }
 
@@ -66,8 +69,10 @@ impl<T: Transport> Peer<T> {
     /// A call failed. The member is down until they have met again, unless the failure was that of
     /// one call only.
     pub(super) fn failed(self: &Rc<Self>, participant: &Arc<Participant>, why: &CallError) {
-        let is_one_call =
-            matches!(why, CallError::Status(_) | CallError::Rejected(_) | CallError::NoSuchMethod(_));
+        let is_one_call = matches!(
+            why,
+            CallError::Status(_) | CallError::Rejected(_) | CallError::NoSuchMethod(_)
+        );
         if !is_one_call {
             self.is_down.set(true);
             if let Some(meeting) = self.meeting(participant) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use erpc::{Endpoint, Transport};
+use erpc::Transport;
 
 use super::Inner;
 use super::deliver::{Doubt, Message, in_foreground};
@@ -19,7 +19,7 @@ impl<T: Transport> Attempt<T> {
     pub(super) async fn release(&self) {
         let Some(end) = self.end_without_commit() else { return };
         let limit = self.time_left();
-        in_foreground::<T, _>(end, &self.doubt, limit).await;
+        in_foreground(&self.inner, end, &self.doubt, limit).await;
     }
 
     /// The end of an attempt that has no record in a log. None if the attempt has ended already, or
@@ -28,18 +28,16 @@ impl<T: Transport> Attempt<T> {
         if self.is_over.replace(true) {
             return None;
         }
-        if let Some(endpoint) = Endpoint::<T>::current() {
-            self.note(&endpoint, Outcome::Aborted);
-        }
+        self.note(Outcome::Aborted);
         let locks = self.locks.take();
         let messages = unlocks(self.id, &locks);
         if messages.is_empty() {
             self.inner.sequences.end(self.sequence);
             return None;
         }
-        self.inner.counting.requests(
-            locks.iter().filter(|lock| lock.state != LockState::Free).count(),
-        );
+        self.inner
+            .counting
+            .requests(locks.iter().filter(|lock| lock.state != LockState::Free).count());
         let (inner, sequence, doubt) =
             (Rc::clone(&self.inner), self.sequence, Rc::clone(&self.doubt));
         Some(async move { inner.end_with(sequence, &messages, &doubt).await })
@@ -74,8 +72,8 @@ pub(super) fn unlocks(transaction: Owner, locks: &[Lock]) -> Vec<(NodeId, Messag
 
 impl<T: Transport> Drop for Attempt<T> {
     fn drop(&mut self) {
-        // An attempt whose task was dropped. Without an endpoint that runs, the node is gone.
-        if let Some(endpoint) = Endpoint::<T>::current()
+        // An attempt whose task was dropped. Without a loop that runs, the node is gone.
+        if let Some(endpoint) = self.inner.endpoint()
             && let Some(end) = self.end_without_commit()
         {
             endpoint.spawn(end);

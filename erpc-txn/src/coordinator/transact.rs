@@ -46,8 +46,9 @@ impl<T: Transport> Node<T> {
         limits: Limits,
         body: impl AsyncFn(Transaction<T>) -> Result<R, Abort>,
     ) -> Result<R, TransactError> {
-        let endpoint = Endpoint::<T>::current()
-            .expect("a transaction runs in the loop of its node's endpoint: in a task or in block_on");
+        let endpoint = Endpoint::<T>::current().expect(
+            "a transaction runs in the loop of its node's endpoint: in a task or in block_on",
+        );
         let deadline = endpoint.now() + limits.deadline;
         let mut attempts = 0;
         loop {
@@ -76,7 +77,9 @@ impl<T: Transport> Node<T> {
             }
             match error {
                 // Another node needs milliseconds to start.
-                TransactError::Aborted(Reason::NotReady(_)) => erpc::sleep(pause + PAUSE * 100).await,
+                TransactError::Aborted(Reason::NotReady(_)) => {
+                    erpc::sleep(pause + PAUSE * 100).await
+                }
                 _ => erpc::sleep(pause).await,
             }
         }

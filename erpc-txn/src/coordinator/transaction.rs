@@ -221,7 +221,7 @@ impl<T: Transport> Attempt<T> {
     }
 
     /// Counts the attempt and records it.
-    pub(super) fn note(&self, endpoint: &Endpoint<T>, outcome: Outcome) {
+    pub(super) fn note(&self, outcome: Outcome) {
         self.inner.counting.add(|counts| {
             counts.attempts += 1;
             match outcome {
@@ -230,10 +230,11 @@ impl<T: Transport> Attempt<T> {
                 Outcome::Unknown => counts.unknown += 1,
             }
         });
-        if let Some(history) = &*self.inner.history.borrow() {
-            let ns = |time: Instant| time.as_nanos();
-            let times = (ns(self.began), ns(endpoint.now()));
-            history.add(self.id, times, outcome, self.accesses.borrow().entries());
+        if let Some(recorder) = &*self.inner.recorder.borrow() {
+            // An attempt that is dropped after its endpoint has no time; it was aborted then.
+            let now = self.inner.endpoint().map_or(self.began, |endpoint| endpoint.now());
+            let times = (self.began.as_nanos(), now.as_nanos());
+            recorder.add(self.id, times, outcome, self.accesses.borrow().entries());
         }
     }
 }

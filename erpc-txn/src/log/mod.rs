@@ -19,7 +19,5 @@ mod store;
 mod tests;
 
 pub use codec::{DecodeError, EncodeError, MAX_RECORD, Rule};
-pub use record::{
-    Coordinator, Entry, Group, MAX_SEQUENCE, MAX_THREADS, Operation, Record,
-};
+pub use record::{Coordinator, Entry, Group, MAX_SEQUENCE, MAX_THREADS, Operation, Record};
 pub use store::{Appended, Log, LogError};

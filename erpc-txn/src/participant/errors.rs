@@ -73,7 +73,10 @@ impl fmt::Display for Refusal {
             Self::NotActive => f.write_str("not all members have accepted this one yet; try again"),
             Self::NotMember(node) => write!(f, "node {node} is not in the configuration"),
             Self::Configuration(node) => {
-                write!(f, "node {node} has another configuration; start all nodes with the same one")
+                write!(
+                    f,
+                    "node {node} has another configuration; start all nodes with the same one"
+                )
             }
             Self::Restarted(node) => write!(
                 f,

@@ -26,12 +26,12 @@ use std::sync::{Arc, Mutex};
 use coordinators::Coordinated;
 pub use coordinators::LogRef;
 pub use errors::{BuildError, Refusal};
-use members::Members;
 pub use members::Introduction;
+use members::Members;
 
 use crate::cluster::{NodeId, Placement};
 use crate::log::Coordinator;
-use crate::table::{Bucket, Config, LockError, Read, Table, Version};
+use crate::table::{Bucket, Config, LockError, Owner, Read, Table, Version};
 
 /// What a participant holds.
 #[derive(Clone, Debug)]
@@ -167,16 +167,7 @@ impl Participant {
         }
         let members = Mutex::new(Members::new(node, incarnation));
         let is_active = AtomicBool::new(placement.nodes().len() == 1);
-        Ok(Self {
-            node,
-            incarnation,
-            placement,
-            settings,
-            tables,
-            coordinated,
-            members,
-            is_active,
-        })
+        Ok(Self { node, incarnation, placement, settings, tables, coordinated, members, is_active })
     }
 
     /// The node.
@@ -213,6 +204,21 @@ impl Participant {
     #[must_use]
     pub fn replica(&self, table: u16, partition: u16) -> Option<&Table> {
         self.tables.get(&(table, partition))
+    }
+
+    /// All replicas that the node holds: table, partition and contents.
+    pub fn replicas(&self) -> impl Iterator<Item = (u16, u16, &Table)> {
+        self.tables.iter().map(|(&(table, partition), replica)| (table, partition, replica))
+    }
+
+    /// The locks that transactions hold here: table, partition, bucket and owner. Looks at every
+    /// bucket of every table.
+    #[must_use]
+    pub fn locks(&self) -> Vec<(u16, u16, Bucket, Owner)> {
+        let of = |(table, partition, replica): (u16, u16, &Table)| {
+            replica.locks().map(|(bucket, owner)| (table, partition, bucket, owner)).collect()
+        };
+        self.replicas().flat_map(|replica| -> Vec<_> { of(replica) }).collect()
     }
 
     /// Refuses requests for others, and all requests while not all members have met this one.

@@ -1,12 +1,8 @@
 //! The phases of a transaction at its participants.
 
-use super::{
-    Access, Found, Kind, Participant, Place, Refusal, Role, Seen, Target,
-};
+use super::{Access, Found, Kind, Participant, Place, Refusal, Role, Seen, Target};
 use crate::log::{Appended, Coordinator, Group, Operation, Record};
-use crate::table::{
-    Applied, Conflict, Invalid, LockError, Owner, Read, Table, Write, WriteError,
-};
+use crate::table::{Applied, Conflict, Invalid, LockError, Owner, Read, Table, Write, WriteError};
 
 impl Participant {
     /// Reads keys, and locks those that `me` will write. Each access has its own result. A failed one
@@ -97,12 +93,7 @@ impl Participant {
     /// [`Refusal`] if the request is for another member, or the record is malformed, of another epoch
     /// or not for this node: then nothing is changed. If a single group is refused because the transaction does not hold its lock or a
     /// commit was missed, the groups before it are applied.
-    pub fn commit(
-        &self,
-        target: Target,
-        role: Role,
-        record: &[u8],
-    ) -> Result<Applied, Refusal> {
+    pub fn commit(&self, target: Target, role: Role, record: &[u8]) -> Result<Applied, Refusal> {
         let record = self.decode(target, record)?;
         let mut tables = Vec::with_capacity(record.groups.len());
         for group in &record.groups {
@@ -231,4 +222,3 @@ fn commit_group(
         (refused, _) => Err(refused),
     }
 }
-
