@@ -1,8 +1,11 @@
 //! The whole store in a virtual network: one seed, one run.
 #![cfg(not(loom))]
 
+mod chaos;
 mod cluster;
 mod protocol;
+mod random;
+mod workload;
 
 use erpc_txn::codec::TypedTable;
 use erpc_txn::participant::Settings;
