@@ -24,6 +24,11 @@ pub mod codec;
 #[cfg(not(loom))]
 pub mod coordinator;
 pub mod log;
+#[cfg(erpc_mutants)]
+#[doc(hidden)]
+pub mod mutants;
+#[cfg(not(erpc_mutants))]
+mod mutants;
 #[cfg(not(loom))]
 pub mod participant;
 #[cfg(not(loom))]

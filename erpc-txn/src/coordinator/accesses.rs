@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::bytes::ValueBytes;
+use crate::mutants::mutant;
 use crate::participant::Place;
 use crate::table::{Bucket, Version};
 
@@ -34,6 +35,9 @@ pub(super) enum Change {
 impl Entry {
     /// The value as the transaction sees it, after its own changes.
     pub(super) fn current(&self) -> Option<&[u8]> {
+        if mutant!(OwnWritesUnseen) && self.value.is_some() {
+            return self.value.as_deref();
+        }
         match &self.change {
             Some(Change::Insert(value) | Change::Update(value)) => Some(value),
             Some(Change::Delete) => None,

@@ -11,6 +11,7 @@ use super::plan::{Plan, plan};
 use super::transaction::Attempt;
 use crate::check::Outcome;
 use crate::cluster::NodeId;
+use crate::mutants::mutant;
 use crate::participant::{Place, Role, Seen};
 use crate::proto::{self, Verdict};
 use crate::table::{Invalid, Owner};
@@ -85,7 +86,14 @@ impl<T: Transport> Attempt<T> {
             if let [_] = accesses.entries() {
                 return Ok(());
             }
+            let is_two = mutant!(TwoReadsUnvalidated) && accesses.entries().len() == 2;
+            if mutant!(ValidateSkipped) || is_two {
+                return Ok(());
+            }
             for entry in accesses.entries().iter().filter(|entry| !entry.is_locked) {
+                if mutant!(AbsentReadsUnvalidated) && entry.value.is_none() {
+                    continue;
+                }
                 let (_, node) = self.inner.primary(entry.place);
                 let seen = Seen { place: entry.place, version: entry.version };
                 parts.entry(node).or_default().push(seen);
@@ -121,6 +129,7 @@ impl<T: Transport> Attempt<T> {
             match reply {
                 Ok(reply) => match reply.verdict() {
                     Verdict::Done => {}
+                    _ if mutant!(VerdictIgnored) => {}
                     Verdict::Conflict => return Err(Reason::Conflict(place)),
                     Verdict::Changed => return Err(Reason::Changed(place)),
                     Verdict::Restarted | Verdict::Epoch => return Err(Reason::Unavailable(node)),
@@ -192,7 +201,21 @@ impl<T: Transport> Attempt<T> {
             doubt: Rc::clone(&self.doubt),
         };
         let run = Rc::clone(inner).run(work);
+        if mutant!(ReportedBeforeStored) {
+            erpc::spawn(run);
+            self.note(Outcome::Committed);
+            return Ok(());
+        }
         let end = in_foreground(inner, run, &self.doubt, self.time_left()).await;
+        let is_unknown = end.is_none() && !self.doubt.is_committed();
+        if mutant!(UnknownIsAborted) && is_unknown {
+            self.note(Outcome::Aborted);
+            return Err(TransactError::Aborted(Reason::Deadline));
+        }
+        if mutant!(UnknownIsCommitted) && is_unknown {
+            self.note(Outcome::Committed);
+            return Ok(());
+        }
         let (outcome, result) = match end {
             Some(End::Committed) => (Outcome::Committed, Ok(())),
             Some(End::Aborted(reason)) => (Outcome::Aborted, Err(TransactError::Aborted(reason))),
@@ -232,15 +255,29 @@ impl<T: Transport> Inner<T> {
             };
             parts.iter().map(message).collect()
         };
-        let backups = commit(Role::Backup, &plan.backups);
+        let mut backups = commit(Role::Backup, &plan.backups);
+        if mutant!(BackupSkipped) {
+            backups.pop();
+        }
+        if mutant!(UnlockedBeforeBackups) {
+            let unlock = |(node, places): &(NodeId, Vec<Place>)| {
+                (*node, Message::Unlock { transaction, places: places.clone(), bury: false })
+            };
+            let unlocks: Vec<_> = plan.locked.iter().map(unlock).collect();
+            self.deliver(&unlocks, &doubt).await;
+        }
+        if mutant!(PrimariesFirst) {
+            self.deliver(&commit(Role::Primary, &plan.primaries), &doubt).await;
+        }
         if let Err(node) = all_done(&backups, &self.deliver(&backups, &doubt).await) {
             return End::Stuck(node);
         }
         // A crash of f nodes does not lose the transaction any more.
         doubt.commit();
         let mut last = commit(Role::Primary, &plan.primaries);
+        let unlocks = if mutant!(UnwrittenLocksStay) { Vec::new() } else { plan.unlocks };
         last.extend(
-            plan.unlocks
+            unlocks
                 .into_iter()
                 .map(|(node, places)| (node, Message::Unlock { transaction, places, bury: false })),
         );
@@ -265,7 +302,10 @@ impl<T: Transport> Inner<T> {
         let own = [message(self.me())];
         let mut deliveries = self.deliver(&own, doubt).await;
         if matches!(deliveries[..], [Delivery::Done]) {
-            let others: Vec<_> = self.log_nodes.iter().copied().map(message).collect();
+            let mut others: Vec<_> = self.log_nodes.iter().copied().map(message).collect();
+            if mutant!(LogSkipped) {
+                others.clear();
+            }
             deliveries = self.deliver(&others, doubt).await;
         }
         let mut refusal = None;

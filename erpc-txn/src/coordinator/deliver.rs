@@ -14,6 +14,7 @@ use super::Inner;
 use super::peers::{PAUSES, Peer};
 use crate::cluster::NodeId;
 use crate::log::Coordinator;
+use crate::mutants::mutant;
 use crate::participant::{Place, Refusal, Role};
 use crate::proto::{self, Verdict};
 use crate::table::Owner;
@@ -194,6 +195,7 @@ impl<T: Transport> Inner<T> {
                 Verdict::NotActive => None,
                 _ => Some(Delivery::Refused(reply.reason)),
             },
+            Err(_) if mutant!(FailureIsDone) => Some(Delivery::Done),
             Err(error) => {
                 peer.failed(&self.participant, &error);
                 None
@@ -287,6 +289,9 @@ struct Background<T: Transport, F: Future + 'static> {
 
 impl<T: Transport, F: Future + 'static> Drop for Background<T, F> {
     fn drop(&mut self) {
+        if mutant!(WorkDropped) {
+            return;
+        }
         // Without a loop that runs, the node is gone.
         if let (Some(work), Some(endpoint)) = (self.work.take(), self.inner.endpoint()) {
             endpoint.spawn(async move {

@@ -11,6 +11,7 @@ use super::bytes::ValueBytes;
 use super::errors::{Abort, Reason};
 use super::transaction::Attempt;
 use crate::cluster::NodeId;
+use crate::mutants::mutant;
 use crate::participant::{Access, Found, Kind, Place};
 use crate::proto::{self, Verdict};
 use crate::table::{Bucket, LockError, Version};
@@ -279,7 +280,9 @@ impl<T: Transport> Attempt<T> {
             Err(Failure::Full) => return Err(Reason::Full(place)),
         };
         match known {
-            Some(entry) if entry.version != version => return Err(Reason::Changed(place)),
+            Some(entry) if entry.version != version && !mutant!(UpgradeUnchecked) => {
+                return Err(Reason::Changed(place));
+            }
             Some(entry) => entry.is_locked |= is_locked,
             None => {
                 let (partition, bucket) = (self.inner.primary(place).0, answer.bucket);

@@ -104,7 +104,7 @@ impl<T: Transport> Peer<T> {
 
     async fn introduce(&self, participant: &Participant) -> bool {
         let message = proto::Introduction::from(participant.introduction());
-        let Ok(reply) = self.client.meet(&message).await else { return false };
+        let Ok(reply) = self.client.meet(message).await else { return false };
         let Some(member) = &reply.member else { return false };
         let Ok(member) = service::introduction(member) else { return false };
         reply.verdict() == Verdict::Done

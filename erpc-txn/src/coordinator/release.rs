@@ -11,6 +11,7 @@ use super::execute::{Lock, LockState};
 use super::transaction::Attempt;
 use crate::check::Outcome;
 use crate::cluster::NodeId;
+use crate::mutants::mutant;
 use crate::participant::Place;
 use crate::table::Owner;
 
@@ -62,6 +63,10 @@ impl<T: Transport> Inner<T> {
 pub(super) fn unlocks(transaction: Owner, locks: &[Lock]) -> Vec<(NodeId, Message)> {
     let mut nodes: BTreeMap<NodeId, (Vec<Place>, bool)> = BTreeMap::new();
     for lock in locks.iter().filter(|lock| lock.state != LockState::Free) {
+        let is_forgotten = mutant!(SentLocksForgotten) && lock.state == LockState::Sent;
+        if mutant!(AbortKeepsLocks) || is_forgotten {
+            continue;
+        }
         let (places, bury) = nodes.entry(lock.node).or_default();
         places.push(lock.place);
         *bury |= lock.state == LockState::Sent;

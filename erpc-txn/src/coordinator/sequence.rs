@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use crate::mutants::mutant;
+
 /// The transactions from the oldest that has not ended.
 #[derive(Debug)]
 pub(super) struct Sequences {
@@ -36,6 +38,9 @@ impl Sequences {
     }
 
     pub(super) fn floor(&self) -> u64 {
+        if mutant!(FloorTooHigh) {
+            return self.floor.get() + self.ended.borrow().len() as u64;
+        }
         self.floor.get()
     }
 

@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
+use crate::mutants::mutant;
+
 /// What the coordinator has stored in its log at one node.
 ///
 /// Only this coordinator writes to the log, so it knows how full the log is, and waits for room
@@ -39,6 +41,9 @@ impl Space {
 
     /// Gives back the room of records that the log has freed.
     pub(super) fn give_back(&self, freed: &[(u64, usize)]) {
+        if mutant!(RoomNotGivenBack) {
+            return;
+        }
         let bytes: usize = freed.iter().map(|(_, len)| len).sum();
         self.bytes.set(self.bytes.get() - bytes);
         self.records.set(self.records.get() - freed.len());

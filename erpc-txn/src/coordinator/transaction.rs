@@ -17,6 +17,7 @@ use super::execute::Lock;
 use super::{Inner, Node};
 use crate::check::Outcome;
 use crate::codec::{Key, TypedTable, Value};
+use crate::mutants::mutant;
 use crate::participant::Place;
 use crate::table::Owner;
 
@@ -53,7 +54,8 @@ impl<T: Transport> Node<T> {
     pub(super) fn begin(&self, endpoint: &Endpoint<T>, deadline: Instant) -> Transaction<T> {
         let inner = &self.inner;
         let sequence = inner.sequences.begin();
-        let id = inner.coordinator.transaction(sequence);
+        let number = if mutant!(OwnerReused) { sequence / 2 + 1 } else { sequence };
+        let id = inner.coordinator.transaction(number);
         let attempt = Attempt {
             inner: Rc::clone(inner),
             id: id.expect("a thread does not run out of sequence numbers in a year"),
@@ -125,7 +127,6 @@ impl<T: Transport> Transaction<T> {
     }
 
     /// Several reads and inserts, of any tables, that are sent together.
-    #[must_use]
     pub fn batch(&self) -> Batch<'_, T> {
         Batch::new(self)
     }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::codec::DecodeError;
 use super::record::Record;
+use crate::mutants::mutant;
 
 /// The records of one coordinator that are still needed, by the sequence number of their
 /// transaction.
@@ -103,6 +104,9 @@ impl Log {
         if self.records.len() == self.max_records || record.len() > self.max_bytes - self.bytes {
             return Err(LogError::Full);
         }
+        if mutant!(RecordNotKept) {
+            return Ok(Appended::Now);
+        }
         self.bytes += record.len();
         self.records.insert(sequence, record.into());
         Ok(Appended::Now)
@@ -134,6 +138,11 @@ impl Log {
     #[must_use]
     pub fn record(&self, sequence: u64) -> Option<&[u8]> {
         self.records.get(&sequence).map(|record| &**record)
+    }
+
+    /// The encoded records by sequence number.
+    pub fn encoded(&self) -> impl Iterator<Item = &[u8]> {
+        self.records.values().map(|record| &**record)
     }
 
     /// All records by sequence number, to replay them.

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Participant, Refusal, Settings, Target};
 use crate::log::{Coordinator, Log};
+use crate::mutants::mutant;
 
 /// The records of a coordinator, if they are stored here, and its transactions that have ended.
 ///
@@ -28,6 +29,9 @@ impl Coordinated {
     }
 
     pub(super) fn has_ended(&self, sequence: u64) -> bool {
+        if mutant!(EndedNotChecked) {
+            return false;
+        }
         sequence < self.floor || self.buried.contains(&sequence)
     }
 

@@ -19,6 +19,7 @@ use siphasher::sip::SipHasher13;
 
 use super::{Participant, Refusal};
 use crate::cluster::NodeId;
+use crate::mutants::mutant;
 
 /// What a member says of itself when it meets another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +78,9 @@ impl Participant {
         }
         let mut members = self.members();
         let known = members.incarnations.entry(other.node).or_insert(other.incarnation);
+        if mutant!(RestartAccepted) {
+            *known = other.incarnation;
+        }
         if *known == other.incarnation { Ok(()) } else { Err(Refusal::Restarted(other.node)) }
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Access, Found, Kind, Participant, Place, Refusal, Role, Seen, Target};
 use crate::log::{Appended, Coordinator, Group, Operation, Record};
+use crate::mutants::mutant;
 use crate::table::{Applied, Conflict, Invalid, LockError, Owner, Read, Table, Write, WriteError};
 
 impl Participant {
@@ -30,7 +31,11 @@ impl Participant {
         let access = |(table, access): (&Table, &Access)| {
             let key = access.place.key;
             let read = match access.kind {
+                Kind::Read if mutant!(LockedReadsAllowed) => read_locked(table, key, me),
                 Kind::Read => table.get(key, Some(me)).map_err(LockError::from),
+                Kind::Update if mutant!(LockNotTaken) => {
+                    table.get(key, Some(me)).map_err(LockError::from)
+                }
                 Kind::Update => table.lock_for_update(key, me),
                 Kind::Insert => {
                     table.lock_for_insert(key, me).map(|version| Read { version, value: None })
@@ -55,7 +60,11 @@ impl Participant {
         let tables = self.primaries(target, reads.iter().map(|seen| seen.place))?;
         let validate = |(table, seen): (&Table, &Seen)| {
             let bucket = table.bucket(seen.place.key);
-            table.validate(bucket, seen.version, Some(me)).map_err(|why| (seen.place, why))
+            let valid = table.validate(bucket, seen.version, Some(me));
+            if mutant!(LockedReadsValid) && matches!(valid, Err(Invalid::Conflict(_))) {
+                return Ok(());
+            }
+            valid.map_err(|why| (seen.place, why))
         };
         Ok(tables.into_iter().zip(reads).try_for_each(validate))
     }
@@ -114,6 +123,11 @@ impl Participant {
         for (table, group) in tables.into_iter().zip(&record.groups) {
             let writes: Vec<_> = group.entries.iter().map(|entry| entry.write()).collect();
             let now = match role {
+                Role::Backup if mutant!(BackupAppliesAnything) => {
+                    let now = table.snapshot(group.bucket).ok().flatten();
+                    let version = now.map_or(group.base, |snapshot| snapshot.version);
+                    table.apply(group.bucket, version, &writes)
+                }
                 Role::Backup => table.apply(group.bucket, group.base, &writes),
                 Role::Primary => commit_group(table, record.transaction, group, &writes),
             };
@@ -142,7 +156,14 @@ impl Participant {
             let (coordinator, sequence) = Coordinator::of(me);
             self.coordinated(coordinator)?.bury(sequence);
         }
-        let held = |(table, place): &(&Table, &Place)| table.unlock(table.bucket(place.key), me);
+        let held = |(table, place): &(&Table, &Place)| {
+            let bucket = table.bucket(place.key);
+            if mutant!(ForeignUnlock) {
+                let lock = table.locks().find(|(locked, _)| *locked == bucket);
+                return lock.is_some_and(|(_, owner)| table.unlock(bucket, owner));
+            }
+            table.unlock(bucket, me)
+        };
         Ok(tables.into_iter().zip(keys).filter(held).count())
     }
 
@@ -197,6 +218,15 @@ impl Participant {
         }
         Ok(record)
     }
+}
+
+/// A read of a bucket that another transaction may have locked, for the deliberate bug.
+fn read_locked(table: &Table, key: u64, me: Owner) -> Result<Read, LockError> {
+    table.get(key, Some(me)).or_else(|conflict| {
+        let Ok(Some(now)) = table.snapshot(table.bucket(key)) else { return Err(conflict.into()) };
+        let value = now.entries.into_iter().find(|(of, _)| *of == key).map(|(_, value)| value);
+        Ok(Read { version: now.version, value })
+    })
 }
 
 /// Commits a group at the primary, unless this was done before.

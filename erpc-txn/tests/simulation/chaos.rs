@@ -1,6 +1,7 @@
 //! Random runs: transactions and faults from one seed, and what must hold at the end.
 
 use std::cell::RefCell;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use erpc::transport::fault::Faults;
 use erpc_txn::check::{self, Outcome, Verdict, lists};
 use erpc_txn::cluster::{NodeId, Placement};
 use erpc_txn::coordinator::TransactError;
-use erpc_txn::log::Coordinator;
+use erpc_txn::log::{Coordinator, Record};
 use erpc_txn::table::{Snapshot, Table, Version};
 
 use crate::cluster::{Cluster, Host};
@@ -173,6 +174,11 @@ impl Run {
                 self.report.kills += 1;
                 host.kill();
             }
+            Trouble::Kills if random.percent(10) => {
+                if let Some(dead) = self.cluster.hosts.iter().find(|host| host.is_dead.get()) {
+                    self.cluster.restart(dead);
+                }
+            }
             _ => {}
         }
     }
@@ -197,6 +203,9 @@ impl Run {
         if !has_kills && (running > 0 || !still) {
             let active: Vec<_> = self.cluster.hosts.iter().filter_map(Host::node).collect();
             return Err(format!("no rest: {running} tasks run, {active:?}"));
+        }
+        if let Some(host) = self.cluster.hosts.iter().find(|host| host.serves_again()) {
+            return Err(format!("node {} serves without its memory", host.participant.node()));
         }
         if let Some(wrong) = self.results.wrong.borrow().first() {
             return Err(wrong.clone());
@@ -271,6 +280,7 @@ impl Run {
         }
         self.check_locks(&attempts)?;
         self.check_replicas(&attempts)?;
+        self.check_replay(&attempts)?;
         self.check_money()
     }
 
@@ -373,6 +383,88 @@ impl Run {
                             at("backup", *node, *bucket)
                         ));
                     }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The oldest live replica of each partition and the live logs have all that was acknowledged,
+    /// and all that any live replica has.
+    fn check_replay(&self, attempts: &[check::Transaction]) -> Result<(), String> {
+        let ring = &self.cluster.ring;
+        let coordinators =
+            || ring.nodes().iter().map(|node| Coordinator { node: node.0, thread: 0 });
+        let mut records = Vec::new();
+        for host in self.cluster.live() {
+            for log in coordinators().filter_map(|of| host.participant.log(of)) {
+                records.extend(log.encoded().map(<[u8]>::to_vec));
+            }
+        }
+        let records: Vec<Record<'_>> = records
+            .iter()
+            .map(|bytes| Record::decode(bytes).map(|(record, _)| record))
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("a log has a record that cannot be read: {error}"))?;
+        for (partition, table) in
+            (0..ring.partitions()).flat_map(|partition| [1, 2].map(|table| (partition, table)))
+        {
+            let live = ring.replicas(partition).iter().map(|&node| self.cluster.host(node));
+            let live = live.filter(|host| !host.is_dead.get());
+            let replicas: Vec<_> = live
+                .map(|host| host.participant.replica(table, partition).expect("it is there"))
+                .map(buckets)
+                .collect();
+            let Some(first) = replicas.first() else { continue };
+            let rebuilt = settings().tables[&table].clone().build().expect("the table is small");
+            let mut oldest = first.clone();
+            for (bucket, snapshot) in replicas.iter().flatten() {
+                let has_all = replicas.iter().all(|replica| replica.contains_key(bucket));
+                match oldest.entry(*bucket) {
+                    Entry::Occupied(mut entry) if entry.get().version > snapshot.version => {
+                        entry.insert(snapshot.clone());
+                    }
+                    Entry::Occupied(entry) if !has_all => {
+                        entry.remove();
+                    }
+                    _ => {}
+                }
+            }
+            oldest.values().for_each(|snapshot| {
+                rebuilt.install(snapshot).expect("nobody else writes");
+            });
+            // A record that comes too early waits for the next round.
+            for _ in 0..=records.len() {
+                for group in records.iter().flat_map(|record| &record.groups) {
+                    if (group.table, group.partition) == (table, partition) {
+                        let writes: Vec<_> =
+                            group.entries.iter().map(|entry| entry.write()).collect();
+                        let _early = rebuilt.apply(group.bucket, group.base, &writes);
+                    }
+                }
+            }
+            let rebuilt = buckets(&rebuilt);
+            for (bucket, snapshot) in replicas.iter().flatten() {
+                let has = rebuilt.get(bucket);
+                let version = has.map_or(Version::ZERO, |has| has.version);
+                if version < snapshot.version
+                    || (version == snapshot.version && has != Some(snapshot))
+                {
+                    return Err(format!(
+                        "replay of partition {partition}, table {table}, bucket {bucket} ends at version {version}, \
+                         and a replica has {}",
+                        snapshot.version
+                    ));
+                }
+            }
+            let of = |item: &check::Item| (item.table, item.partition) == (table, partition);
+            let committed = attempts.iter().filter(|attempt| attempt.outcome == Outcome::Committed);
+            for written in
+                committed.flat_map(|attempt| &attempt.writes).filter(|written| of(&written.item))
+            {
+                let version = rebuilt.get(&written.item.bucket).map_or(0, |has| has.version.get());
+                if version <= written.base {
+                    return Err(format!("an acknowledged commit is lost: {written:?}"));
                 }
             }
         }

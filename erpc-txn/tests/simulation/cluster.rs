@@ -23,6 +23,8 @@ pub(crate) struct Host {
     pub(crate) participant: Arc<Participant>,
     node: RefCell<Option<VirtualNode>>,
     pub(crate) is_dead: Cell<bool>,
+    /// After a restart, which no other member must accept.
+    again: RefCell<Option<(Arc<Participant>, VirtualNode)>>,
 }
 
 pub(crate) struct Cluster {
@@ -49,6 +51,18 @@ fn routes(participant: &Arc<Participant>) -> Routes {
     routes
 }
 
+/// The coordinator of a member.
+fn open(hosts: &[Host], host: &Host, participant: &Arc<Participant>) -> VirtualNode {
+    let endpoint = host.server.endpoint().expect("it runs");
+    let others = hosts.iter().filter(|other| !std::ptr::eq(*other, host));
+    let channels = others.map(|other| {
+        let channel = Channel::to(&endpoint, vec![other.server.route()]);
+        (other.participant.node(), channel.build())
+    });
+    let node = Node::open(&endpoint, Arc::clone(participant), 0, channels);
+    node.expect("there is a channel to each other member")
+}
+
 impl Cluster {
     /// Members that have met.
     pub(crate) fn start(seed: u64, nodes: u16, f: usize, settings: &Settings) -> Self {
@@ -59,19 +73,18 @@ impl Cluster {
             let participant = Arc::new(participant.expect("the tables are small"));
             let server = network.serve_routes_with(routes(&participant), config());
             let server = server.expect("the settings are within bounds");
-            Host { server, participant, node: RefCell::default(), is_dead: Cell::new(false) }
+            Host {
+                server,
+                participant,
+                node: RefCell::default(),
+                is_dead: Cell::new(false),
+                again: RefCell::default(),
+            }
         };
         let hosts: Vec<Host> = ring.nodes().iter().map(host).collect();
         let recorder = Recorder::new();
         for host in &hosts {
-            let endpoint = host.server.endpoint().expect("it runs");
-            let others = hosts.iter().filter(|other| !std::ptr::eq(*other, host));
-            let channels = others.map(|other| {
-                let channel = Channel::to(&endpoint, vec![other.server.route()]);
-                (other.participant.node(), channel.build())
-            });
-            let node = Node::open(&endpoint, Arc::clone(&host.participant), 0, channels);
-            let node = node.expect("there is a channel to each other member");
+            let node = open(&hosts, host, &host.participant);
             node.record(&recorder);
             host.node.replace(Some(node));
         }
@@ -81,6 +94,17 @@ impl Cluster {
         cluster.run_until(Duration::from_secs(1), |cluster| cluster.hosts.iter().all(is_active));
         assert!(cluster.hosts.iter().all(is_active), "the members do not meet");
         cluster
+    }
+
+    /// Starts a dead member again, without its memory.
+    pub(crate) fn restart(&self, host: &Host) {
+        let former = &host.participant;
+        let participant =
+            Participant::new(former.node(), 2, self.ring.clone(), former.settings().clone());
+        let participant = Arc::new(participant.expect("the tables are small"));
+        host.server.restart_routes(routes(&participant));
+        let node = open(&self.hosts, host, &participant);
+        host.again.replace(Some((participant, node)));
     }
 
     /// Runs the network until something holds, but at most for a time. Returns whether it holds.
@@ -137,6 +161,11 @@ impl Host {
     /// None if the member is dead.
     pub(crate) fn node(&self) -> Option<VirtualNode> {
         self.node.borrow().clone()
+    }
+
+    /// Whether the member has restarted and serves.
+    pub(crate) fn serves_again(&self) -> bool {
+        self.again.borrow().as_ref().is_some_and(|(participant, _)| participant.is_active())
     }
 
     pub(crate) fn kill(&self) {

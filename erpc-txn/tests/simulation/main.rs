@@ -1,8 +1,12 @@
 //! The whole store in a virtual network: one seed, one run.
 #![cfg(not(loom))]
 
+mod absence;
 mod chaos;
 mod cluster;
+mod costs;
+#[cfg(erpc_mutants)]
+mod planted;
 mod protocol;
 mod random;
 mod workload;

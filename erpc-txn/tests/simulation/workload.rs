@@ -8,7 +8,7 @@ use erpc::Endpoint;
 use erpc::testing::VirtualTransport;
 use erpc_txn::check::{Outcome, lists};
 use erpc_txn::codec::TypedTable;
-use erpc_txn::coordinator::{Abort, Limits, TransactError, Transaction};
+use erpc_txn::coordinator::{Abort, Limits, Reason, TransactError, Transaction};
 
 use crate::KEYS;
 use crate::cluster::VirtualNode;
@@ -83,8 +83,12 @@ fn now() -> erpc::raw::Instant {
     Endpoint::<VirtualTransport>::current().expect("the task runs in a loop").now()
 }
 
-fn outcome<R>(result: &Result<R, TransactError>) -> Outcome {
+fn outcome<R>(result: &Result<R, TransactError>, results: &Results) -> Outcome {
     match result {
+        Err(TransactError::Aborted(reason @ (Reason::Refused { .. } | Reason::Ended))) => {
+            results.wrong.borrow_mut().push(reason.to_string());
+            Outcome::Aborted
+        }
         Ok(_) => Outcome::Committed,
         Err(TransactError::Unknown { .. }) => Outcome::Unknown,
         Err(_) => Outcome::Aborted,
@@ -107,7 +111,7 @@ async fn one(
             let done =
                 node.transact_within(limits, async |tx| bank(&tx, plan, random.clone()).await);
             let done = done.await;
-            let outcome = outcome(&done);
+            let outcome = outcome(&done, results);
             match done {
                 Ok(delta) => *results.deposited.borrow_mut() += delta,
                 // The closure of a deposit is random, but the same each time.
@@ -123,35 +127,39 @@ async fn one(
             let done = node
                 .transact_within(limits, async |tx| keys(&tx, plan, name, random.clone()).await)
                 .await;
-            outcome(&done)
+            outcome(&done, results)
         }
         Workload::Lists => {
+            let began = now().as_nanos();
             let attempts = RefCell::new(Vec::new());
             let done = node
                 .transact_within(limits, async |tx| {
-                    let id = tx.id().get();
-                    attempts.borrow_mut().push((id, Vec::new()));
-                    append_and_read(&tx, plan, random.clone(), &attempts, &results.element).await
+                    let place = results.begin_lists(tx.id().get(), began);
+                    attempts.borrow_mut().push(place);
+                    append_and_read(&tx, plan, random.clone(), results, place).await
                 })
                 .await;
-            let outcome = outcome(&done);
-            let ended = now().as_nanos();
+            let outcome = outcome(&done, results);
+            let mut lists = results.lists.borrow_mut();
             let attempts = attempts.into_inner();
-            let last = attempts.len();
-            for (at, (id, operations)) in attempts.into_iter().enumerate() {
-                let outcome = if at + 1 == last { outcome } else { Outcome::Aborted };
-                let began = ended - deadline.as_nanos() as u64;
-                // Of its begin it is only known that it was not before the transaction's.
-                results.lists.borrow_mut().push(lists::Transaction {
-                    id,
-                    began,
-                    ended,
-                    outcome,
-                    operations,
-                });
+            for (at, &place) in attempts.iter().enumerate() {
+                let is_last = at + 1 == attempts.len();
+                lists[place].outcome = if is_last { outcome } else { Outcome::Aborted };
+                lists[place].ended = now().as_nanos();
             }
             outcome
         }
+    }
+}
+
+impl Results {
+    /// Notes an attempt on lists, whose outcome is unknown as yet: its node may be killed. Returns
+    /// its place.
+    fn begin_lists(&self, id: u64, began: u64) -> usize {
+        let (outcome, operations) = (Outcome::Unknown, Vec::new());
+        let mut lists = self.lists.borrow_mut();
+        lists.push(lists::Transaction { id, began, ended: u64::MAX, outcome, operations });
+        lists.len() - 1
     }
 }
 
@@ -240,28 +248,22 @@ async fn keys(tx: &Tx, plan: &Plan, name: u64, mut random: Random) -> Result<(),
     Ok(())
 }
 
-type Attempts = RefCell<Vec<(u64, Vec<lists::Operation>)>>;
-
 async fn append_and_read(
     tx: &Tx,
     plan: &Plan,
     mut random: Random,
-    attempts: &Attempts,
-    last: &Cell<u64>,
+    results: &Results,
+    place: usize,
 ) -> Result<(), Abort> {
-    let note = |operation| {
-        if let Some((_, operations)) = attempts.borrow_mut().last_mut() {
-            operations.push(operation);
-        }
-    };
+    let note = |operation| results.lists.borrow_mut()[place].operations.push(operation);
     for _ in 0..random.between(1, 4) {
         let key = random.below(plan.keys);
         if random.percent(50) {
             let list = tx.read(KEYS, key).await?.unwrap_or_default();
             note(lists::Operation::Read { key, list: elements(&list) });
         } else {
-            let element = last.get() + 1;
-            last.set(element);
+            let element = results.element.get() + 1;
+            results.element.set(element);
             // Before the append, because an attempt that fails may have done it.
             note(lists::Operation::Append { key, element });
             match tx.read_for_update(KEYS, key).await? {
