@@ -24,24 +24,30 @@ pub(super) fn check(
 ) -> Result<Summary, Violation> {
     let index = Index::new(initial, transactions)?;
     let mut choices = Choices::default();
-    let mut first = None;
+    let mut likely: Option<Violation> = None;
     for _ in 0..ATTEMPTS {
         let violation = match attempt(&index, &mut choices) {
             Ok(summary) => return Ok(summary),
-            Err(violation) => first.get_or_insert(violation),
+            Err(violation) => violation,
+        };
+        // The first choice is the likely one. But a wrong choice shows in versions and values.
+        let is_of_order = |violation: &Violation| violation.class > Class::WrongValue;
+        let likely = match likely.take() {
+            Some(other) if is_of_order(&other) || !is_of_order(&violation) => likely.insert(other),
+            _ => likely.insert(violation),
         };
         if !choices.advance() {
-            return Err(violation.clone());
+            return Err(likely.clone());
         }
     }
-    Err(Violation {
-        class: Class::Undecided,
-        transactions: Vec::new(),
-        because: vec![format!(
-            "too many transactions with unknown outcomes may have made the same versions: \
-             {ATTEMPTS} combinations are not valid, and there are more"
-        )],
-    })
+    let because = format!(
+        "too many transactions with unknown outcomes may have made the same versions: {ATTEMPTS} \
+         combinations are not valid, and there are more; one of them"
+    );
+    let (transactions, lines) =
+        likely.map(|found| (found.transactions, found.because)).unwrap_or_default();
+    let because = [because].into_iter().chain(lines).collect();
+    Err(Violation { class: Class::Undecided, transactions, because })
 }
 
 /// Checks the history with one choice of the transactions with unknown outcomes that committed.

@@ -1,0 +1,105 @@
+//! Components and shortest cycles, compared with a matrix of distances.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::check::Class;
+use crate::check::components::components;
+use crate::check::cycles::find;
+use crate::check::graph::{Builder, Kind, Kinds};
+
+const NODES: usize = 9;
+
+/// The lengths of shortest paths of at least one edge, by Floyd and Warshall.
+fn distances(edges: &[(u32, u32, Kind)], kinds: Kinds) -> Vec<Vec<usize>> {
+    const FAR: usize = 1_000;
+    let mut distance = vec![vec![FAR; NODES]; NODES];
+    for &(from, to, kind) in edges {
+        if from != to && kinds.contains(kind) {
+            distance[from as usize][to as usize] = 1;
+        }
+    }
+    for over in 0..NODES {
+        for from in 0..NODES {
+            for to in 0..NODES {
+                let both = distance[from][over] + distance[over][to];
+                distance[from][to] = distance[from][to].min(both);
+            }
+        }
+    }
+    distance
+}
+
+fn shortest(distance: &[Vec<usize>]) -> Option<usize> {
+    (0..NODES).map(|node| distance[node][node]).min().filter(|&length| length < 1_000)
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::WriteWrite), Just(Kind::WriteRead), Just(Kind::ReadWrite)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn the_worst_and_shortest_cycle_is_found(
+        edges in vec((0..NODES as u32, 0..NODES as u32, kind()), 0..16)
+    ) {
+        let mut builder = Builder::new(NODES);
+        for &(from, to, kind) in &edges {
+            builder.edge(from, to, kind, 0, 0);
+        }
+        let graph = builder.build();
+        let distance = distances(&edges, Kinds::ALL);
+        let found = components(&graph, Kinds::ALL);
+        for from in 0..NODES {
+            let is_on_cycle = distance[from][from] < 1_000;
+            prop_assert_eq!(found.of[from] != super::super::components::NONE, is_on_cycle);
+            for to in 0..NODES {
+                let joined = distance[from][to] + distance[to][from] < 1_000;
+                let same = is_on_cycle && found.of[from] == found.of[to];
+                prop_assert_eq!(same, joined || (from == to && is_on_cycle));
+            }
+        }
+
+        let written = distances(&edges, Kinds::READS_AND_WRITES);
+        let single = edges
+            .iter()
+            .filter(|(from, to, kind)| *kind == Kind::ReadWrite && from != to)
+            .map(|(from, to, _)| 1 + written[*to as usize][*from as usize])
+            .min()
+            .filter(|&length| length < 1_000);
+        let expected = shortest(&distances(&edges, Kinds::WRITES)).map(|length| (Class::G0, length));
+        let expected = expected.or(shortest(&written).map(|length| (Class::G1c, length)));
+        let expected = expected.or(single.map(|length| (Class::GSingle, length)));
+        let expected = expected.or(shortest(&distance).map(|length| (Class::G2, length)));
+        let got = find(&graph);
+        prop_assert_eq!(got.as_ref().map(|(class, cycle)| (*class, cycle.len())), expected);
+        let Some((_, cycle)) = got else { return Ok(()) };
+        for (edge, next) in cycle.iter().zip(cycle.iter().cycle().skip(1)) {
+            prop_assert_eq!(edge.to, next.from);
+            prop_assert!(edges.contains(&(edge.from, edge.to, edge.kind)));
+        }
+    }
+
+    /// Real time alone has no cycles, and its order is that of ends and begins.
+    #[test]
+    fn real_time_joins_what_ended_to_what_began_later(spans in vec((0u64..30, 0u64..10), 2..NODES)) {
+        for first in 0..spans.len() {
+            for second in 0..spans.len() {
+                let mut builder = Builder::new(spans.len());
+                let times = spans.iter().enumerate();
+                builder.real_time(times.map(|(at, (began, takes))| {
+                    (at as u32, *began, Some(began + takes))
+                }));
+                // If the first is before the second, this closes a cycle.
+                builder.edge(second as u32, first as u32, Kind::ReadWrite, 0, 0);
+                let found = find(&builder.build());
+                let is_before = spans[first].0 + spans[first].1 < spans[second].0;
+                prop_assert_eq!(found.is_some(), is_before && first != second);
+                let Some((class, cycle)) = found else { continue };
+                prop_assert_eq!(class, Class::StaleRead);
+                prop_assert_eq!(cycle.len(), 2);
+            }
+        }
+    }
+}
