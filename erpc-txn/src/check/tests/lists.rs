@@ -231,6 +231,26 @@ fn own_appends() {
     });
 }
 
+/// A transaction with unknown outcome was seen by another, which was seen by a third.
+#[test]
+fn unknown_outcomes() {
+    let mut lists = Lists::new(1, 3, 0);
+    let none = lists.read(2);
+    let operations = vec![lists.append(0), lists.append(2)];
+    let first = lists.record(Outcome::Unknown, operations);
+    let operations = vec![lists.read(0), lists.append(1)];
+    let second = lists.record(Outcome::Unknown, operations);
+    let operations = vec![lists.read(1), none];
+    let third = lists.record(Outcome::Committed, operations);
+    let violation = invalid(&lists.history);
+    assert_eq!(
+        (violation.class, involved(&violation)),
+        (Class::GSingle, vec![first, second, third])
+    );
+    lists.history.pop();
+    assert!(matches!(check(&lists.history), Verdict::Unknown(_)));
+}
+
 #[test]
 fn nothing_is_known_without_reads_or_with_a_malformed_history() {
     let unknown = |lists: &Lists| matches!(check(&lists.history), Verdict::Unknown(_));

@@ -81,6 +81,23 @@ fn all_possible_writers_are_tried() {
     );
 }
 
+/// Values tell who wrote a version, so that there is nothing to try.
+#[test]
+fn values_tell_the_writer() {
+    let mut all = Vec::new();
+    for bucket in 0..10 {
+        let item = Item { bucket, ..ITEM };
+        let id = 3 * u64::from(bucket);
+        all.push(transaction(id, Outcome::Unknown, [], [write(item, 0, 5)]));
+        all.push(transaction(id + 1, Outcome::Unknown, [], [write(item, 0, 6)]));
+        all.push(transaction(id + 2, Outcome::Committed, [read(item, 1, 6)], []));
+    }
+    assert!(check(&all).is_ok());
+    let nowhere = read(Item { bucket: 99, ..ITEM }, 1, 5);
+    all.push(transaction(99, Outcome::Committed, [nowhere], []));
+    assert_eq!(check(&all).unwrap_err().class, Class::Gap);
+}
+
 #[test]
 fn too_many_possibilities_are_not_decided() {
     let mut history = History::new();
