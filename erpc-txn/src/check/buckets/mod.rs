@@ -15,8 +15,10 @@ use contents::Walk;
 use index::Index;
 use outcomes::{Choices, resolve};
 
-/// How many combinations of transactions with unknown outcomes are tried.
+/// How many combinations of transactions with unknown outcomes are tried, and how many accesses are
+/// looked at in all of them together: a minute at most.
 const ATTEMPTS: usize = 256;
+const ACCESSES: usize = 20_000_000;
 
 pub(super) fn check(
     initial: &BTreeMap<Item, Contents>,
@@ -25,7 +27,9 @@ pub(super) fn check(
     let index = Index::new(initial, transactions)?;
     let mut choices = Choices::default();
     let mut likely: Option<Violation> = None;
-    for _ in 0..ATTEMPTS {
+    let accesses = index.reads.len() + index.writes.len();
+    let attempts = ATTEMPTS.min(ACCESSES / accesses.max(1)).max(8);
+    for _ in 0..attempts {
         let violation = match attempt(&index, &mut choices) {
             Ok(summary) => return Ok(summary),
             Err(violation) => violation,
@@ -41,7 +45,7 @@ pub(super) fn check(
         }
     }
     let because = format!(
-        "too many transactions with unknown outcomes may have made the same versions: {ATTEMPTS} \
+        "too many transactions with unknown outcomes may have made the same versions: {attempts} \
          combinations are not valid, and there are more; one of them"
     );
     let (transactions, lines) =

@@ -115,9 +115,9 @@ fn spoil(history: &mut History, random: &mut Random) {
 fn reread(history: &mut History, random: &mut Random) {
     let count = history.transactions.len() as u64;
     let at = random.below(count) as usize;
-    let mut versions: BTreeMap<(Item, u64), Option<Vec<(u64, u64)>>> = BTreeMap::new();
+    let mut versions: BTreeMap<(Item, u64), Vec<(u64, u64)>> = BTreeMap::new();
     for (item, contents) in &history.initial {
-        versions.insert((*item, contents.version), Some(contents.entries.clone()));
+        versions.insert((*item, contents.version), contents.entries.clone());
     }
     let mut writes: Vec<_> = history
         .transactions
@@ -128,18 +128,18 @@ fn reread(history: &mut History, random: &mut Random) {
     writes.sort_by_key(|write| write.base);
     for write in writes {
         let first = (write.base == 0).then(Vec::new);
-        let before = versions.get(&(write.item, write.base)).cloned().flatten().or(first);
+        let before = versions.get(&(write.item, write.base)).cloned().or(first);
         let Some(mut entries) = before else { continue };
         for &(key, value) in &write.entries {
             entries.retain(|entry| entry.0 != key);
             entries.extend(value.map(|value| (key, value)));
         }
-        versions.insert((write.item, write.base + 1), Some(entries));
+        versions.insert((write.item, write.base + 1), entries);
     }
     for read in &mut history.transactions[at].reads {
         let version = random.below(read.version + 3);
         if random.chance(70)
-            && let Some(Some(entries)) = versions.get(&(read.item, version))
+            && let Some(entries) = versions.get(&(read.item, version))
         {
             read.version = version;
             read.value = entries.iter().find(|entry| entry.0 == read.key).map(|entry| entry.1);

@@ -4,15 +4,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::check::Class;
-use crate::check::components::components;
+use crate::check::components::{NONE, components};
 use crate::check::cycles::find;
 use crate::check::graph::{Builder, Kind, Kinds};
 
 const NODES: usize = 9;
+/// There is no path.
+const FAR: usize = 1_000;
 
 /// The lengths of shortest paths of at least one edge, by Floyd and Warshall.
 fn distances(edges: &[(u32, u32, Kind)], kinds: Kinds) -> Vec<Vec<usize>> {
-    const FAR: usize = 1_000;
     let mut distance = vec![vec![FAR; NODES]; NODES];
     for &(from, to, kind) in edges {
         if from != to && kinds.contains(kind) {
@@ -31,7 +32,7 @@ fn distances(edges: &[(u32, u32, Kind)], kinds: Kinds) -> Vec<Vec<usize>> {
 }
 
 fn shortest(distance: &[Vec<usize>]) -> Option<usize> {
-    (0..NODES).map(|node| distance[node][node]).min().filter(|&length| length < 1_000)
+    (0..NODES).map(|node| distance[node][node]).min().filter(|&length| length < FAR)
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -51,13 +52,13 @@ proptest! {
         let graph = builder.build();
         let distance = distances(&edges, Kinds::ALL);
         let found = components(&graph, Kinds::ALL);
-        for from in 0..NODES {
-            let is_on_cycle = distance[from][from] < 1_000;
-            prop_assert_eq!(found.of[from] != super::super::components::NONE, is_on_cycle);
-            for to in 0..NODES {
-                let joined = distance[from][to] + distance[to][from] < 1_000;
-                let same = is_on_cycle && found.of[from] == found.of[to];
-                prop_assert_eq!(same, joined || (from == to && is_on_cycle));
+        for (from, row) in distance.iter().enumerate() {
+            let is_on_cycle = row[from] < FAR;
+            prop_assert_eq!(found.of[from] != NONE, is_on_cycle);
+            for (to, there) in row.iter().enumerate() {
+                let are_joined = there + distance[to][from] < FAR || (from == to && is_on_cycle);
+                let are_together = is_on_cycle && found.of[from] == found.of[to];
+                prop_assert_eq!(are_together, are_joined);
             }
         }
 
@@ -67,7 +68,7 @@ proptest! {
             .filter(|(from, to, kind)| *kind == Kind::ReadWrite && from != to)
             .map(|(from, to, _)| 1 + written[*to as usize][*from as usize])
             .min()
-            .filter(|&length| length < 1_000);
+            .filter(|&length| length < FAR);
         let expected = shortest(&distances(&edges, Kinds::WRITES)).map(|length| (Class::G0, length));
         let expected = expected.or(shortest(&written).map(|length| (Class::G1c, length)));
         let expected = expected.or(single.map(|length| (Class::GSingle, length)));
