@@ -30,7 +30,8 @@ pub struct Summary {
 /// What kind of mistake a [`Violation`] is. The names with G are those of Adya's thesis (*Weak
 /// Consistency: A Generalized Theory and Optimistic Implementations for Distributed Transactions*,
 /// MIT 1999), except that items are buckets and the absence of a key is a value like others. So
-/// phantoms are [`G2`](Self::G2), or [`GSingle`](Self::GSingle) if there is only one.
+/// phantoms are [`G2`](Self::G2), or [`GSingle`](Self::GSingle) if there is only one. Their order is the
+/// one in which they are looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Class {

@@ -123,7 +123,10 @@ impl Walk<'_> {
         let mut found: Option<(Class, Write)> = None;
         for &write in index.writes_of(read.item) {
             let entries = &index.written(write).entries;
-            if !entries.contains(&wanted) || write.transaction == read.transaction {
+            // That a key is absent says little, except for those that delete it now.
+            let is_near = [read.version, read.version.saturating_add(1)].contains(&write.version);
+            let is_it = entries.contains(&wanted) && (is_near || read.value.is_some());
+            if !is_it || write.transaction == read.transaction {
                 continue;
             }
             let outcome = index.transactions[write.transaction as usize].outcome;

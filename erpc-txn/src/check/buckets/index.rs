@@ -174,11 +174,12 @@ impl<'a> Names<'a> {
             return Ok(());
         }
         let there = self.items[at as usize];
-        Err(Violation {
-            class: Class::Misplaced,
-            transactions: first.into_iter().chain(by).collect(),
-            because: vec![format!("key {key} is in {there} and in {here}")],
-        })
+        let name =
+            |by: Option<u64>| by.map_or("the start".into(), |id| format!("transaction {id}"));
+        let because =
+            format!("key {key} is in {there} for {}, and in {here} for {}", name(first), name(by));
+        let transactions = first.into_iter().chain(by).collect();
+        Err(Violation { class: Class::Misplaced, transactions, because: vec![because] })
     }
 }
 

@@ -119,20 +119,34 @@ impl Open<'_> {
     }
 
     /// The candidates that contradict neither what was read at the version, nor the writers of other
-    /// versions.
+    /// versions. Those whose values were read most often come first.
     fn possible(&self, place: Place) -> Vec<Write> {
         let mut candidates = self.candidates(place);
-        candidates.retain(|&write| self.fits_reads(write) && self.fits_writes(write));
-        candidates
+        candidates.retain(|&write| self.fits_writes(write));
+        let mut counted: Vec<_> = candidates
+            .into_iter()
+            .filter_map(|write| Some((self.matching_reads(write)?, write)))
+            .collect();
+        counted.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        counted.into_iter().map(|(_, write)| write).collect()
     }
 
-    fn fits_reads(&self, write: Write) -> bool {
+    /// How many reads returned what this write has. None if one returned something else.
+    fn matching_reads(&self, write: Write) -> Option<usize> {
         let entries = &self.index.written(write).entries;
         let reads = self.index.reads_at(write.item, write.version);
-        reads.iter().filter(|read| self.done[read.transaction as usize]).all(|read| {
-            let last = entries.iter().rev().find(|(key, _)| *key == read.key);
-            last.is_none_or(|(_, value)| *value == read.value)
-        })
+        let mut count = 0;
+        for read in reads.iter().filter(|read| self.done[read.transaction as usize]) {
+            let Some(last) = entries.iter().rev().find(|(key, _)| *key == read.key) else {
+                // The value is that of an earlier version, which is not known here.
+                continue;
+            };
+            if last.1 != read.value {
+                return None;
+            }
+            count += 1;
+        }
+        Some(count)
     }
 
     fn fits_writes(&self, write: Write) -> bool {

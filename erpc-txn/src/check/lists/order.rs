@@ -28,6 +28,7 @@ pub(super) fn add(
         list.iter().filter_map(|&element| Some(appends.get(key, element)?.transaction)).collect();
     let positions: HashMap<u64, usize> =
         list.iter().enumerate().map(|(at, &element)| (element, at)).collect();
+    check_own_order(appends, key, reads, &positions)?;
     let mut unread = Vec::new();
     // The position of the first append of each transaction.
     let mut firsts: HashMap<u32, usize> = HashMap::new();
@@ -112,6 +113,28 @@ fn longest<'a>(appends: &Appends<'_>, key: u64, reads: &Key<'a>) -> Result<&'a [
     }
 }
 
+/// Checks that the elements of each transaction are in its order, without any missing in between.
+fn check_own_order(
+    appends: &Appends<'_>,
+    key: u64,
+    reads: &Key<'_>,
+    positions: &HashMap<u64, usize>,
+) -> Result<(), Violation> {
+    let position = |element| positions.get(&element).copied().unwrap_or(usize::MAX);
+    let is_wrong = |pair: &&[(u32, u64)]| {
+        let [(first, before), (second, after)] = [pair[0], pair[1]];
+        first == second && position(before) > position(after)
+    };
+    let Some(pair) = reads.appended.windows(2).find(is_wrong) else { return Ok(()) };
+    let [(at, before), (_, after)] = [pair[0], pair[1]];
+    let id = appends.id(at);
+    let because = format!(
+        "transaction {id} appended {before} to key {key} before {after}, but others read {after} \
+         without {before} before it"
+    );
+    Err(violation(Class::IncompatibleOrder, [id], because))
+}
+
 /// Checks that transactions that read a key and append to it have read all elements before theirs.
 fn check_updates(
     appends: &Appends<'_>,
@@ -136,10 +159,12 @@ fn check_updates(
         if first > count {
             return lost(reader, count, order[count]);
         }
-        if first == order.len() && count == first && appenders.contains(&reader) {
-            if let Some(other) = at_end.replace(reader) {
-                return lost(reader, count, other);
-            }
+        if first == order.len()
+            && count == first
+            && appenders.contains(&reader)
+            && let Some(other) = at_end.replace(reader)
+        {
+            return lost(reader, count, other);
         }
     }
     Ok(())
