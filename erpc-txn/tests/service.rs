@@ -52,9 +52,9 @@ fn wrong_requests_are_refused_and_change_nothing() -> Result<(), Box<dyn Error>>
         epoch: EPOCH,
         incarnation: INCARNATION,
         transaction: 1,
-        accesses: vec![insert.clone()],
+        accesses: vec![insert],
     };
-    let accesses = |access| vec![insert.clone(), access];
+    let accesses = |access| vec![insert, access];
     let foreign = Coordinator { node: 5, thread: 0 }.transaction(1).ok_or("in range")?.get();
     let wrong = [
         (ExecuteRequest { epoch: EPOCH + 1, ..good.clone() }, Verdict::Epoch),
@@ -62,24 +62,18 @@ fn wrong_requests_are_refused_and_change_nothing() -> Result<(), Box<dyn Error>>
         (ExecuteRequest { transaction: 0, ..good.clone() }, Verdict::Refused),
         (ExecuteRequest { transaction: foreign, ..good.clone() }, Verdict::Refused),
         (
+            ExecuteRequest { accesses: accesses(Access { table: 4, ..insert }), ..good.clone() },
+            Verdict::Refused,
+        ),
+        (
             ExecuteRequest {
-                accesses: accesses(Access { table: 4, ..insert.clone() }),
+                accesses: accesses(Access { table: 70_000, ..insert }),
                 ..good.clone()
             },
             Verdict::Refused,
         ),
         (
-            ExecuteRequest {
-                accesses: accesses(Access { table: 70_000, ..insert.clone() }),
-                ..good.clone()
-            },
-            Verdict::Refused,
-        ),
-        (
-            ExecuteRequest {
-                accesses: accesses(Access { kind: 0, ..insert.clone() }),
-                ..good.clone()
-            },
+            ExecuteRequest { accesses: accesses(Access { kind: 0, ..insert }), ..good.clone() },
             Verdict::Refused,
         ),
     ];
@@ -125,8 +119,7 @@ fn wrong_requests_are_refused_and_change_nothing() -> Result<(), Box<dyn Error>>
     for (node, epoch, expected) in
         [(1, EPOCH, Verdict::Refused), (0, EPOCH, Verdict::Refused), (0, 1, Verdict::Epoch)]
     {
-        let reply =
-            endpoint.block_on(client.meet(Introduction { node, epoch, ..stranger.clone() }))?;
+        let reply = endpoint.block_on(client.meet(Introduction { node, epoch, ..stranger }))?;
         assert_eq!(reply.verdict(), expected);
         assert!(!reply.reason.is_empty());
         assert_eq!(reply.member.map(|member| member.incarnation), Some(INCARNATION));
