@@ -185,6 +185,14 @@ impl<T: Transport> Node<T> {
         self.inner.own_space.records() + others.sum::<usize>()
     }
 
+    /// The members that this thread cannot reach: a call failed, and no introduction has succeeded
+    /// since.
+    #[must_use]
+    pub fn unreachable(&self) -> Vec<NodeId> {
+        let down = self.inner.peers.values().filter(|peer| peer.is_down());
+        down.map(|peer| peer.node).collect()
+    }
+
     /// Records all further attempts, for the checker of serializability.
     pub fn record(&self, recorder: &Recorder) {
         self.inner.recorder.replace(Some(recorder.clone()));

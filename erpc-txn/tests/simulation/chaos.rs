@@ -155,10 +155,10 @@ impl Run {
         match self.trouble {
             Trouble::Partitions if random.percent(40) => {
                 self.report.cuts += 1;
-                match random.below(4) {
+                match random.below(8) {
                     0 => host.server.cut_off(),
                     1 => host.server.reconnect(),
-                    2 => {
+                    2..=6 => {
                         let other = random.below(hosts) as usize;
                         let other = self.cluster.live().nth(other).expect("it is one of them");
                         network.cut_link(host.server.route(), other.server.route());
@@ -194,8 +194,9 @@ impl Run {
             }
             let nodes = || cluster.live().filter_map(Host::node);
             let tables = || cluster.live().map(|host| &host.participant);
-            nodes().all(|node| node.active() == 0 && node.records() == 0)
-                && tables().all(|member| member.buried() == 0)
+            nodes().all(|node| {
+                node.active() == 0 && node.records() == 0 && node.unreachable().is_empty()
+            }) && tables().all(|member| member.buried() == 0)
         };
         let dead_time = if has_kills { 3 } else { 20 };
         let still = self.cluster.run_until(Duration::from_secs(dead_time), is_still);

@@ -175,6 +175,7 @@ async fn bank(tx: &Tx, plan: &Plan, mut random: Random) -> Result<i64, Abort> {
     let amount = random.between(1, 50) as i64;
     let (from, to) = (random.below(plan.keys), random.below(plan.keys));
     match kind {
+        0 if amount % 2 == 0 => balance_of(tx, from).await,
         // An audit of some accounts.
         0 => {
             let accounts = (0..random.between(2, 5)).map(|_| random.below(plan.keys));
@@ -209,6 +210,12 @@ async fn bank(tx: &Tx, plan: &Plan, mut random: Random) -> Result<i64, Abort> {
     }
 }
 
+/// A look at one account, which is not validated because it is alone.
+async fn balance_of(tx: &Tx, account: u64) -> Result<i64, Abort> {
+    let balance = tx.read(BALANCES, account).await?;
+    balance.map(|_| 0).ok_or_else(|| tx.abort("an account is missing"))
+}
+
 async fn balance(tx: &Tx, account: u64) -> Result<i64, Abort> {
     let balance = tx.read_for_update(BALANCES, account).await?;
     balance.ok_or_else(|| tx.abort("an account is missing"))
@@ -216,6 +223,10 @@ async fn balance(tx: &Tx, account: u64) -> Result<i64, Abort> {
 
 /// Some accesses of any kind.
 async fn keys(tx: &Tx, plan: &Plan, name: u64, mut random: Random) -> Result<(), Abort> {
+    if random.percent(30) {
+        // Not validated, because it is alone.
+        return tx.read(KEYS, random.below(plan.keys)).await.map(drop);
+    }
     for step in 0..random.between(1, 5) {
         let key = random.below(plan.keys);
         let len = random.between(8, 8 + random.clone().below(plan.longest_value));
@@ -256,9 +267,10 @@ async fn append_and_read(
     place: usize,
 ) -> Result<(), Abort> {
     let note = |operation| results.lists.borrow_mut()[place].operations.push(operation);
-    for _ in 0..random.between(1, 4) {
+    let alone = random.percent(30);
+    for _ in 0..if alone { 1 } else { random.between(1, 4) } {
         let key = random.below(plan.keys);
-        if random.percent(50) {
+        if alone || random.percent(50) {
             let list = tx.read(KEYS, key).await?.unwrap_or_default();
             note(lists::Operation::Read { key, list: elements(&list) });
         } else {
