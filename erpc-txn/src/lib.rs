@@ -12,6 +12,7 @@
 //! * [`service`]: the participant as a service that others call, generated from `proto/txn.proto`.
 //!
 //! * [`coordinator`]: transactions, which a node runs as tasks of its event loop.
+//! * [`transaction`]: a transaction as its closure sees it.
 //! * [`codec`]: tables with types.
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
@@ -37,3 +38,5 @@ pub mod proto;
 pub mod service;
 mod sync;
 pub mod table;
+#[cfg(not(loom))]
+pub mod transaction;

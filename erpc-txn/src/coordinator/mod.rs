@@ -13,7 +13,7 @@
 //!             release: unlock                      goes on in the background: `Unknown`
 //! ```
 //!
-//! * `accesses`: the keys of a transaction, with its own changes.
+//! * `transaction`: attempts. Their keys are in [`transaction`](crate::transaction).
 //! * `execute`: reads and locks.
 //! * `commit`: the phases of the commit. `plan` says which writes go where.
 //! * `deliver`: one message to several nodes, until each has answered.
@@ -22,13 +22,9 @@
 //!   active.
 #![forbid(unsafe_code)]
 
-mod accesses;
-mod batch;
-mod bytes;
 mod commit;
 mod counts;
 mod deliver;
-mod errors;
 mod execute;
 mod freeing;
 mod peers;
@@ -39,7 +35,6 @@ mod sequence;
 mod space;
 #[cfg(test)]
 mod tests;
-mod transact;
 mod transaction;
 
 use std::cell::{Cell, RefCell};
@@ -48,16 +43,15 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub use batch::{Batch, Results, Ticket};
+pub use crate::transaction::{Abort, Batch, Limits, Reason, Results, Ticket, TransactError};
 use counts::Counting;
 pub use counts::Counts;
 use erpc::{Channel, Endpoint, Transport, Udp};
-pub use errors::{Abort, Limits, Reason, TransactError};
 use peers::{Peer, Peers};
 pub use recorder::Recorder;
 use sequence::Sequences;
 use space::{Bounds, Space};
-pub use transaction::Transaction;
+pub use transaction::{Attempt, Transaction};
 
 use crate::cluster::NodeId;
 use crate::log::{Coordinator, MAX_RECORD};
