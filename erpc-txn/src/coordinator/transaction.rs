@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use erpc::raw::Instant;
-use erpc::{Endpoint, Transport, Udp};
+use erpc::{Transport, Udp};
 
 use super::deliver::Doubt;
 use super::execute::Lock;
@@ -67,10 +67,7 @@ impl<T: Transport> Node<T> {
         limits: Limits,
         body: impl AsyncFn(Transaction<T>) -> Result<R, Abort>,
     ) -> Result<R, TransactError> {
-        let endpoint = Endpoint::<T>::current().expect(
-            "a transaction runs in the loop of its node's endpoint: in a task or in block_on",
-        );
-        attempts::run(&endpoint, self, limits, body).await
+        attempts::run::<T, _, _>(self, limits, body).await
     }
 
     /// Begins an attempt. If it is dropped before it is committed or released, it is aborted.

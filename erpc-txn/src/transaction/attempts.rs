@@ -31,12 +31,11 @@ pub(crate) trait Coordinate {
 
 /// Runs a transaction within limits.
 pub(crate) async fn run<T: Transport, C: Coordinate, R>(
-    endpoint: &Endpoint<T>,
     coordinator: &C,
     limits: Limits,
     body: impl AsyncFn(Transaction<C::Backend>) -> Result<R, Abort>,
 ) -> Result<R, TransactError> {
-    let mut now = endpoint.now();
+    let mut now = now_at::<T>();
     let deadline = now + limits.deadline;
     let mut attempts = 0;
     loop {
@@ -64,10 +63,19 @@ pub(crate) async fn run<T: Transport, C: Coordinate, R>(
             // Another node needs milliseconds to start.
             pause += PAUSE * 100;
         }
-        if endpoint.now() + pause >= deadline {
+        if now_at::<T>() + pause >= deadline {
             return Err(error);
         }
-        endpoint.sleep(pause).await;
-        now = endpoint.now();
+        erpc::sleep(pause).await;
+        now = now_at::<T>();
     }
+}
+
+/// The time of the endpoint whose loop runs. Futures do not keep the endpoint itself, or they would
+/// keep it alive, and it them.
+#[track_caller]
+pub(crate) fn now_at<T: Transport>() -> Instant {
+    Endpoint::<T>::current()
+        .expect("a transaction runs in the loop of its endpoint: in a task or in block_on")
+        .now()
 }

@@ -65,6 +65,10 @@ impl Keys {
         look(self.accesses.borrow().find(place).and_then(Entry::current))
     }
 
+    pub(crate) fn is_locked(&self, place: Place) -> bool {
+        self.accesses.borrow().find(place).is_some_and(|entry| entry.is_locked)
+    }
+
     pub(crate) fn write(&self, place: Place, value: Vec<u8>) -> Result<(), Abort> {
         self.change(place, |entry| entry.write(value))
     }
