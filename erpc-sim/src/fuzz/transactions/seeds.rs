@@ -78,6 +78,12 @@ fn records(seeds: &mut Vec<Seed>, records: &[(&str, &Vec<u8>)]) {
         // In the first group.
         changed[47] ^= 1;
         push(seeds, "txn_record", format!("{name}-repaired"), &*changed);
+        let mut reserved = [&[super::REPAIRED], &record[..]].concat();
+        reserved[14] = 1;
+        push(seeds, "txn_record", format!("{name}-reserved"), reserved);
+        // A byte too many, which the length and the checksum include.
+        let longer = [&[super::REPAIRED], &record[..], &[0]].concat();
+        push(seeds, "txn_record", format!("{name}-longer"), longer);
         changed.truncate(record.len() - 2);
         push(seeds, "txn_record", format!("{name}-short"), changed);
         push(seeds, "txn_record", format!("{name}-trailing"), [&[0], &record[..], &[0]].concat());
