@@ -74,11 +74,11 @@ pub(in super::super) fn seeds(seeds: &mut Vec<Seed>) {
     let of_others = |sequence| {
         record_of(sequence, &[group(&participant, PRIMARY_OF, own[1], Operation::Delete)])
     };
-    let stored = (1..6).map(of_others).map(|record| request(APPEND, &append(0, &record)));
+    let stored = (1..8).map(of_others).map(|record| request(APPEND, &append(0, &record)));
     push("full-log", &[&stored.collect::<Vec<_>>().concat()]);
     push("ended-first", &[&request(APPEND, &append(ME + 1, &update))]);
     let mut broken = update.clone();
-    broken[44] ^= 1;
+    *broken.last_mut().expect("a record has bytes") ^= 1;
     push("repaired", &[&request(REPAIRED | APPEND, &append(0, &broken))]);
     push("wrong-checksum", &[&request(APPEND, &append(0, &broken))]);
     push("other-epoch", &[&request(EXECUTE, &execute(EPOCH + 1, &all(Kind::Update)))]);
