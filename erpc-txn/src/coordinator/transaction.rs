@@ -88,7 +88,7 @@ impl<T: Transport> Node<T> {
     ) -> Result<R, TransactError> {
         let transacted = self.inner.transacted.get() + 1;
         self.inner.transacted.set(transacted);
-        if transacted % EAGER == 0 {
+        if transacted.is_multiple_of(EAGER) {
             yield_now().await;
         }
         attempts::run::<T, _, _>(self, limits, body).await
