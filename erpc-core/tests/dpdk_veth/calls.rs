@@ -1,9 +1,10 @@
-//! Calls in both directions, of one packet and of many, and what the kernel of the other end
+//! The longest datagram and calls in both directions, of one packet and of many, and what the kernel of the other end
 //! thinks of the port.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
+use erpc_core::transport::{RxQueue, Transport, TxQueue};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::*;
@@ -13,11 +14,41 @@ const LENGTHS: [usize; 6] = [1, 1_448, 1_449, 1_472, 100_000, 1 << 20];
 /// Address of the first end's kernel.
 const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 101);
 
+/// The second end sends the longest datagram and gets it back whole. Calls do not show this: where
+/// long datagrams are lost, sessions use shorter ones.
+fn exchange_longest(transport: &mut DpdkTransport, end: End) {
+    let longest = transport.capabilities().max_datagram;
+    let datagram = vec![0xaa; longest];
+    let start = Instant::now();
+    let mut sent = None;
+    loop {
+        assert!(start.elapsed() < PATIENCE, "no datagram: {:?}", transport.frame_drops());
+        if end == End::Second && sent.is_none_or(|at: Instant| at.elapsed() > secs(1)) {
+            transport.split().1.push_bytes(&end.peer().into(), &datagram);
+            transport.split().1.flush();
+            sent = Some(Instant::now());
+        }
+        let (rx, tx) = transport.split();
+        if rx.burst() > 0 {
+            assert_eq!(rx.packet(0).bytes, datagram);
+            if end == End::First {
+                tx.push_bytes(&end.peer().into(), &datagram);
+                tx.flush();
+            }
+            return;
+        }
+    }
+}
+
 fn end(driver: Driver, mtu: u16, end: End) {
     start_dpdk();
-    let endpoint = open(&config(driver, end, mtu));
+    let mut transport = DpdkTransport::open(&config(driver, end, mtu)).expect("a port");
     if end == End::First {
         say("LISTENS");
+    }
+    exchange_longest(&mut transport, end);
+    let endpoint = serve(transport);
+    if end == End::First {
         // The second end is there when it calls.
         endpoint.run_until(|| ANSWERED.load(Ordering::Relaxed) > 0);
     }

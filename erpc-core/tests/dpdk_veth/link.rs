@@ -21,11 +21,15 @@ fn processor_time() -> Duration {
     millis(ticks * 10)
 }
 
+fn open(driver: Driver, end: End) -> DpdkTransport {
+    DpdkTransport::open(&config(driver, end, 1_500)).expect("a port")
+}
+
 /// The second end, which calls the first one and looks at the link.
 fn client(driver: Driver) {
     let log = EventLog::install();
     start_dpdk();
-    let endpoint = open(&config(driver, End::Second, 1_500));
+    let endpoint = serve(open(driver, End::Second));
     let session: Session<DpdkTransport> = endpoint.open(End::Second.peer().into());
     let link = || {
         let transport = endpoint.stats().expect("outside of a turn").transport;
@@ -80,7 +84,7 @@ fn end(driver: Driver, end: End) {
         return client(driver);
     }
     start_dpdk();
-    let endpoint = open(&config(driver, end, 1_500));
+    let endpoint = serve(open(driver, end));
     say("LISTENS");
     endpoint.run_until(|| false);
 }

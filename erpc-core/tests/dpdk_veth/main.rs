@@ -217,8 +217,8 @@ fn echo(_: &(), request: Request<'_, Vec<u8>>) -> Result<Response<Vec<u8>>, Stat
 }
 
 /// An endpoint that answers calls.
-fn open(config: &DpdkConfig) -> Endpoint<DpdkTransport> {
-    let endpoint = Endpoint::dpdk_with(config, EndpointConfig::new()).expect("a port");
+fn serve(transport: DpdkTransport) -> Endpoint<DpdkTransport> {
+    let endpoint = Endpoint::new(transport, EndpointConfig::new()).expect("default settings");
     let mut routes = Routes::new();
     routes.unary(ECHO, Mode::Dispatch, &Arc::new(()), echo).expect("one method");
     assert!(endpoint.serve(Arc::new(routes), None));
