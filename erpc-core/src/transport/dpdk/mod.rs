@@ -32,6 +32,8 @@ mod kernel;
 mod pool;
 mod rings;
 mod rx;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod tx;
 

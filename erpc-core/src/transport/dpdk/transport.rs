@@ -119,7 +119,7 @@ impl DpdkTransport {
         self.device.is_up()
     }
 
-    fn member(&self) -> &Member {
+    pub(super) fn member(&self) -> &Member {
         &self.device.members[self.index]
     }
 
