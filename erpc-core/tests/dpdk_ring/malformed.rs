@@ -303,7 +303,7 @@ fn wrong_lengths_and_headers_of_ipv4_are_dropped() {
         ("UDP shorter than its header", FrameDrop::Truncated, with_byte(good(), 39, 7)),
         ("UDP with a wrong length", FrameDrop::Checksum, with_byte(good(), 39, 107)),
         ("a middle fragment", FrameDrop::Fragment, with_ip(good(), &[(6, 0x20), (7, 9)])),
-        ("the reserved flag of fragments", FrameDrop::Fragment, with_ip(good(), &[(6, 0x1f)])),
+        ("a far fragment", FrameDrop::Fragment, with_ip(good(), &[(6, 0x1f)])),
         (
             "from all hosts",
             FrameDrop::Source,
