@@ -2,6 +2,7 @@
 //! vfio-pci. `erpc-core/tests/dpdk-vm` runs this in a virtual machine with emulated cards.
 
 use std::env;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use erpc_core::transport::dpdk::{self, DpdkConfig, DpdkTransport};
 use erpc_core::transport::{Transport, TransportStats};
 
 const ECHO: Method<Vec<u8>, Vec<u8>> = Method::new("test.v1.Test/Echo");
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1)), 31_850);
 /// Emulated processors are slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -73,7 +75,7 @@ fn calls_between_two_devices() {
     let (zero_copy, steering) = (transport.is_zero_copy(), transport.steering());
     println!("{second}: zero copy {zero_copy}, {steering:?}, {:?}", transport.capabilities());
     let endpoint = Endpoint::new(transport, EndpointConfig::new()).expect("settings");
-    let session: Session<DpdkTransport> = endpoint.open(([10, 9, 0, 1], 31_850).into());
+    let session: Session<DpdkTransport> = endpoint.open(SERVER.into());
     for len in [0, 1, 1_448, 1_472, 100_000, 1 << 20] {
         let request: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
         let call = endpoint.timeout(PATIENCE, session.call(&ECHO, &request));
