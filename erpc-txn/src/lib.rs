@@ -1,22 +1,34 @@
 //! A transaction store over erpc: serializable, replicated, in memory, after FaSST (Kalia et al.,
 //! OSDI'16).
 //!
-//! The store is in the making. So far it has these parts:
+//! The store is in the making: it has no programs of its own yet. It has these parts:
 //!
 //! * [`table`]: the concurrent hash table of one replica of one partition. It holds values, versions
 //!   and the locks of transactions, and knows nothing of messages.
 //! * [`log`]: the records of transactions that are about to commit, as bytes and in bounded memory.
 //! * [`cluster`]: which nodes there are, and which of them hold the replicas of a key.
 //! * [`participant`]: what a node does for coordinators in each phase of a commit, without I/O.
+//! * [`check`]: whether what transactions saw and did was strictly serializable.
 //! * [`service`]: the participant as a service that others call, generated from `proto/txn.proto`.
 //!
-//! The coordinator is missing: a program must make the calls of a transaction itself.
+//! * [`coordinator`]: transactions, which a node runs as tasks of its event loop.
+//! * [`codec`]: tables with types.
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
 #[cfg(not(loom))]
+pub mod check;
 pub mod cluster;
+#[cfg(not(loom))]
+pub mod codec;
+#[cfg(not(loom))]
+pub mod coordinator;
 pub mod log;
+#[cfg(erpc_mutants)]
+#[doc(hidden)]
+pub mod mutants;
+#[cfg(not(erpc_mutants))]
+mod mutants;
 #[cfg(not(loom))]
 pub mod participant;
 #[cfg(not(loom))]

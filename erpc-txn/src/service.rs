@@ -6,8 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use erpc::{Request, Response, Status};
 
-use crate::log::{Coordinator, Index, LogError};
-use crate::participant::{Access, Found, Kind, Participant, Place, Refusal, Role, Seen};
+use crate::cluster::NodeId;
+use crate::log::{Coordinator, LogError};
+use crate::participant::{
+    Access, Found, Introduction, Kind, Participant, Place, Refusal, Role, Seen, Target,
+};
 use crate::proto;
 use crate::proto::Verdict;
 use crate::table::{Invalid, LockError, Owner, Version};
@@ -20,7 +23,7 @@ pub struct Member {
 }
 
 /// Why a request was not done, in the words of the messages.
-struct Failure {
+pub(crate) struct Failure {
     verdict: Verdict,
     reason: String,
 }
@@ -47,7 +50,8 @@ impl Member {
     ) -> Result<Vec<proto::AccessReply>, Failure> {
         let accesses: Vec<_> = request.accesses.iter().map(access).collect::<Result<_, _>>()?;
         let me = owner(request.transaction)?;
-        let found = self.participant.execute(request.epoch, me, &accesses)?;
+        let found =
+            self.participant.execute(target(request.epoch, request.incarnation), me, &accesses)?;
         Ok(found.into_iter().map(access_reply).collect())
     }
 
@@ -59,7 +63,8 @@ impl Member {
         };
         let reads: Vec<_> = request.reads.iter().map(seen).collect::<Result<_, _>>()?;
         let me = owner(request.transaction)?;
-        let valid = self.participant.validate(request.epoch, me, &reads)?;
+        let valid =
+            self.participant.validate(target(request.epoch, request.incarnation), me, &reads)?;
         valid.map_err(|(place, why)| Failure {
             verdict: match why {
                 Invalid::Conflict(_) => Verdict::Conflict,
@@ -73,22 +78,42 @@ impl Member {
         let keys: Vec<_> =
             request.keys.iter().map(|at| place(at.table, at.key)).collect::<Result<_, _>>()?;
         let me = owner(request.transaction)?;
-        self.participant.unlock(request.epoch, me, &keys)?;
+        let target = target(request.epoch, request.incarnation);
+        self.participant.unlock(target, me, &keys, request.bury)?;
         Ok(())
     }
 
-    fn try_acknowledge(&self, request: &proto::AcknowledgeRequest) -> Result<(), Failure> {
-        let number = |number: u32| {
-            u16::try_from(number).map_err(|_| refused("nodes and threads are below 65,536"))
-        };
-        let (node, thread) = (number(request.node)?, number(request.thread)?);
+    fn try_finish(&self, request: &proto::FinishRequest) -> Result<(), Failure> {
+        let (node, thread) = (short(request.node)?, short(request.thread)?);
         let coordinator = Coordinator { node, thread };
-        self.participant.acknowledge(request.epoch, coordinator, Index(request.next))?;
-        Ok(())
+        let target = target(request.epoch, request.incarnation);
+        let ended = request.ended.iter().copied();
+        Ok(self.participant.finish(target, coordinator, request.floor, ended, request.bury)?)
+    }
+
+    fn try_meet(&self, request: &proto::Introduction) -> Result<(), Failure> {
+        Ok(self.participant.meet(introduction(request)?)?)
+    }
+
+    /// The target of a request whose epoch is in its record.
+    fn of_record(&self, incarnation: u32) -> Target {
+        target(self.participant.epoch(), incarnation)
     }
 }
 
 impl proto::Participant for Member {
+    fn meet(
+        &self,
+        request: Request<'_, proto::Introduction>,
+    ) -> Result<Response<proto::MeetReply>, Status> {
+        let (verdict, reason) = match self.try_meet(request.message()) {
+            Ok(()) => (Verdict::Done, String::new()),
+            Err(failure) => (failure.verdict, failure.reason),
+        };
+        let member = Some(self.participant.introduction().into());
+        Ok(Response::new(proto::MeetReply { verdict: verdict.into(), reason, member }))
+    }
+
     fn execute(
         &self,
         request: Request<'_, proto::ExecuteRequest>,
@@ -112,24 +137,33 @@ impl proto::Participant for Member {
         &self,
         request: Request<'_, proto::AppendRequestView<'_>>,
     ) -> Result<Response<proto::Reply>, Status> {
-        let proto::AppendRequestView { index, record, .. } = *request.message();
-        self.reply(self.participant.append(Index(index), record).map_err(Failure::from))
+        let request = request.message();
+        let target = self.of_record(request.incarnation);
+        let (ended, rest) = request.ended.as_chunks();
+        if !rest.is_empty() {
+            return self.reply::<()>(Err(refused("a sequence number has 8 bytes")));
+        }
+        let ended = ended.iter().map(|&bytes| u64::from_le_bytes(bytes));
+        let appended = self.participant.append(target, request.record, request.floor, ended);
+        self.reply(appended.map_err(Failure::from))
     }
 
     fn commit_backup(
         &self,
         request: Request<'_, proto::CommitRequestView<'_>>,
     ) -> Result<Response<proto::Reply>, Status> {
-        let record = request.message().record;
-        self.reply(self.participant.commit(Role::Backup, record).map_err(Failure::from))
+        let proto::CommitRequestView { incarnation, record, .. } = *request.message();
+        let applied = self.participant.commit(self.of_record(incarnation), Role::Backup, record);
+        self.reply(applied.map_err(Failure::from))
     }
 
     fn commit_primary(
         &self,
         request: Request<'_, proto::CommitRequestView<'_>>,
     ) -> Result<Response<proto::Reply>, Status> {
-        let record = request.message().record;
-        self.reply(self.participant.commit(Role::Primary, record).map_err(Failure::from))
+        let proto::CommitRequestView { incarnation, record, .. } = *request.message();
+        let applied = self.participant.commit(self.of_record(incarnation), Role::Primary, record);
+        self.reply(applied.map_err(Failure::from))
     }
 
     fn unlock(
@@ -139,11 +173,11 @@ impl proto::Participant for Member {
         self.reply(self.try_unlock(request.message()))
     }
 
-    fn acknowledge(
+    fn finish(
         &self,
-        request: Request<'_, proto::AcknowledgeRequest>,
+        request: Request<'_, proto::FinishRequest>,
     ) -> Result<Response<proto::Reply>, Status> {
-        self.reply(self.try_acknowledge(request.message()))
+        self.reply(self.try_finish(request.message()))
     }
 }
 
@@ -155,9 +189,29 @@ fn owner(transaction: u64) -> Result<Owner, Failure> {
     Owner::new(transaction).ok_or_else(|| refused("the transaction has no id"))
 }
 
+fn short(number: u32) -> Result<u16, Failure> {
+    u16::try_from(number).map_err(|_| refused("tables, nodes and threads are below 65,536"))
+}
+
 fn place(table: u32, key: u64) -> Result<Place, Failure> {
-    let table = u16::try_from(table).map_err(|_| refused("tables are below 65,536"))?;
-    Ok(Place { table, key })
+    Ok(Place { table: short(table)?, key })
+}
+
+fn target(epoch: u32, incarnation: u32) -> Target {
+    Target { epoch, incarnation }
+}
+
+/// What a member says of itself, from its message.
+pub(crate) fn introduction(message: &proto::Introduction) -> Result<Introduction, Failure> {
+    let &proto::Introduction { epoch, incarnation, configuration, .. } = message;
+    Ok(Introduction { epoch, node: NodeId(short(message.node)?), incarnation, configuration })
+}
+
+impl From<Introduction> for proto::Introduction {
+    fn from(of: Introduction) -> Self {
+        let Introduction { epoch, node, incarnation, configuration } = of;
+        Self { epoch, node: node.0.into(), incarnation, configuration }
+    }
 }
 
 fn access(access: &proto::Access) -> Result<Access, Failure> {
@@ -170,13 +224,14 @@ fn access(access: &proto::Access) -> Result<Access, Failure> {
     Ok(Access { place: place(access.table, access.key)?, kind })
 }
 
-fn access_reply(found: Result<Found, LockError>) -> proto::AccessReply {
-    let (verdict, version) = match found {
-        Ok(Found { bucket, read }) => {
+fn access_reply(found: Found) -> proto::AccessReply {
+    let bucket = found.bucket.index();
+    let (verdict, version) = match found.read {
+        Ok(read) => {
             return proto::AccessReply {
                 verdict: Verdict::Done.into(),
                 version: read.version.get(),
-                bucket: bucket.index(),
+                bucket,
                 present: read.value.is_some(),
                 value: read.value.map_or_else(Bytes::new, |value| Bytes::copy_from_slice(&value)),
             };
@@ -186,7 +241,7 @@ fn access_reply(found: Result<Found, LockError>) -> proto::AccessReply {
         Err(LockError::Present(version)) => (Verdict::Present, version.get()),
         Err(LockError::Full(_)) => (Verdict::TableFull, 0),
     };
-    proto::AccessReply { verdict: verdict.into(), version, ..Default::default() }
+    proto::AccessReply { verdict: verdict.into(), version, bucket, ..Default::default() }
 }
 
 impl From<Refusal> for Failure {
@@ -194,6 +249,9 @@ impl From<Refusal> for Failure {
         let verdict = match refusal {
             Refusal::Epoch(_) => Verdict::Epoch,
             Refusal::Log(LogError::Full) => Verdict::LogFull,
+            Refusal::Incarnation | Refusal::Restarted(_) => Verdict::Restarted,
+            Refusal::NotActive => Verdict::NotActive,
+            Refusal::Ended => Verdict::Ended,
             _ => Verdict::Refused,
         };
         Self { verdict, reason: refusal.to_string() }

@@ -1,153 +1,133 @@
-//! The phases of one transaction as calls between nodes, in a network that loses and repeats packets.
+//! Requests that no coordinator sends: the service refuses them, says why, and changes nothing.
 #![cfg(not(loom))]
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use erpc::testing::VirtualNetwork;
-use erpc::transport::fault::Faults;
-use erpc_txn::cluster::{Node, Placement, Ring};
-use erpc_txn::log::{Coordinator, Entry, Group, Operation, Record};
+use erpc::testing::{VirtualNetwork, VirtualTransport};
+use erpc::{Call, Endpoint};
+use erpc_txn::cluster::{NodeId, Ring};
+use erpc_txn::log::Coordinator;
 use erpc_txn::participant::{Participant, Settings};
 use erpc_txn::proto::{
-    Access, AcknowledgeRequest, AppendRequest, CommitRequest, ExecuteRequest, Kind,
-    LocalParticipantClient, Place, Seen, UnlockRequest, ValidateRequest, Verdict,
+    Access, AppendRequest, CommitRequest, ExecuteRequest, FinishRequest, Introduction, Kind,
+    LocalParticipantClient, Place, Reply, Seen, UnlockRequest, ValidateRequest, Verdict,
 };
 use erpc_txn::service::Member;
-use erpc_txn::table::{Bucket, Config, Owner, Version};
+use erpc_txn::table::Config;
 
-const TABLE: u16 = 3;
+const TABLE: u32 = 3;
 const EPOCH: u32 = 9;
-const KEY: u64 = 8;
+const INCARNATION: u32 = 77;
 
-fn execute(transaction: u64, kind: Kind) -> ExecuteRequest {
-    let access = Access { table: TABLE.into(), key: KEY, kind: kind.into() };
-    ExecuteRequest { epoch: EPOCH, transaction, accesses: vec![access] }
+fn verdict(
+    endpoint: &Endpoint<VirtualTransport>,
+    call: Call<Reply, VirtualTransport>,
+) -> Result<Verdict, Box<dyn Error>> {
+    let reply = endpoint.block_on(call)?;
+    assert_eq!(reply.epoch, EPOCH);
+    assert_eq!(reply.reason.is_empty(), reply.verdict() == Verdict::Done, "{reply:?}");
+    Ok(reply.verdict())
 }
 
-fn transaction_commits(seed: u64) -> Result<(), Box<dyn Error>> {
-    let network = VirtualNetwork::new(seed);
-    let ms = Duration::from_millis(1);
-    network.set_faults(Faults::none().drop(0.1).duplicate(0.2, 2, ms).reorder(0.2, ms));
-    let ring = Arc::new(Ring::new(EPOCH, (0..3).map(Node), 2)?);
+#[test]
+fn wrong_requests_are_refused_and_change_nothing() -> Result<(), Box<dyn Error>> {
+    let ring = Arc::new(Ring::new(EPOCH, [NodeId(0)], 0)?);
     let settings = Settings {
-        tables: [(TABLE, Config::new(100))].into(),
+        tables: [(TABLE as u16, Config::new(100))].into(),
         threads: 1,
         log_bytes: 1000,
         log_records: 4,
     };
-    let member = |&node: &Node| Participant::new(node, ring.clone(), settings.clone());
-    let members: Vec<_> = ring
-        .nodes()
-        .iter()
-        .map(member)
-        .map(|m| Ok(Arc::new(m?)))
-        .collect::<Result<_, Box<dyn Error>>>()?;
-    let servers: Vec<_> = members.iter().map(|m| network.serve(Member::new(m.clone()))).collect();
+    let participant = Arc::new(Participant::new(NodeId(0), INCARNATION, ring, settings)?);
+    let network = VirtualNetwork::new(1);
+    let server = network.serve(Member::new(Arc::clone(&participant)));
     let endpoint = network.endpoint();
-    let clients: Vec<_> = servers
-        .iter()
-        .map(|server| LocalParticipantClient::connect(&endpoint, server.route()))
-        .collect::<Result<_, _>>()?;
-    let partition = ring.partition_of(KEY);
-    let replicas = ring.replicas(partition);
-    let primary = &clients[usize::from(replicas[0].0)];
+    let client = LocalParticipantClient::connect(&endpoint, server.route())?;
 
-    endpoint.block_on(async {
-        // Another transaction sees that the key is absent.
-        let read = primary.execute(execute(2, Kind::Read)).await?;
-        let absent = &read.accesses[0];
-        assert!(absent.verdict() == Verdict::Done && !absent.present);
-        let seen = Seen { table: TABLE.into(), key: KEY, version: absent.version };
-
-        let locked = primary.execute(execute(1, Kind::Insert)).await?;
-        let locked = &locked.accesses[0];
-        assert_eq!(locked.verdict(), Verdict::Done);
-        let refused = primary.execute(execute(2, Kind::Insert)).await?;
-        assert_eq!(refused.accesses[0].verdict(), Verdict::Conflict);
-        // It cannot unlock what it does not hold.
-        let keys = vec![Place { table: TABLE.into(), key: KEY }];
-        let unlock = UnlockRequest { epoch: EPOCH, transaction: 2, keys };
-        assert_eq!(primary.unlock(&unlock).await?.verdict(), Verdict::Done);
-
-        let base = Version::new(locked.version).ok_or("the version is too high")?;
-        let group = Group {
-            table: TABLE,
-            partition,
-            bucket: Bucket::new(locked.bucket),
-            base,
-            new: base.next().ok_or("versions are left")?,
-            entries: vec![Entry { key: KEY, operation: Operation::Insert(b"eight") }],
-        };
-        let record = Record {
-            epoch: EPOCH,
-            coordinator: Coordinator { node: 0, thread: 0 },
-            transaction: Owner::new(1).ok_or("the id is 0")?,
-            partitions: vec![partition],
-            groups: vec![group],
-        };
-        let mut bytes = Vec::new();
-        record.encode(&mut bytes)?;
-        let record = Bytes::from(bytes);
-        for node in ring.log_replicas(Node(0)) {
-            let append = AppendRequest { index: 0, record: record.clone() };
-            let reply = clients[usize::from(node.0)].append(&append).await?;
-            assert_eq!(reply.verdict(), Verdict::Done, "{}", reply.reason);
-        }
-        let commit = CommitRequest { record };
-        for node in &replicas[1..] {
-            let reply = clients[usize::from(node.0)].commit_backup(&commit).await?;
-            assert_eq!(reply.verdict(), Verdict::Done, "{}", reply.reason);
-        }
-        for _ in 0..2 {
-            let reply = primary.commit_primary(&commit).await?;
-            assert_eq!(reply.verdict(), Verdict::Done, "{}", reply.reason);
-        }
-        for client in &clients {
-            let all = AcknowledgeRequest { epoch: EPOCH, node: 0, thread: 0, next: 1 };
-            assert_eq!(client.acknowledge(all).await?.verdict(), Verdict::Done);
-        }
-
-        let reads = vec![seen];
-        let validate = ValidateRequest { epoch: EPOCH, transaction: 2, reads };
-        assert_eq!(primary.validate(&validate).await?.verdict(), Verdict::Changed);
-        let read = primary.execute(execute(2, Kind::Read)).await?;
-        assert_eq!(read.accesses[0].value, &b"eight"[..]);
-
-        let foreign = ExecuteRequest { epoch: EPOCH + 1, ..execute(3, Kind::Update) };
-        let refused = primary.execute(&foreign).await?;
-        assert_eq!((refused.verdict(), refused.epoch), (Verdict::Epoch, EPOCH));
-        let nobody = execute(0, Kind::Read);
-        assert_eq!(primary.execute(&nobody).await?.verdict(), Verdict::Refused);
-        let kindless = execute(3, Kind::Unspecified);
-        assert_eq!(primary.execute(&kindless).await?.verdict(), Verdict::Refused);
-        Ok::<(), Box<dyn Error>>(())
-    })?;
-
-    let contents = |member: &Arc<Participant>| {
-        let table = member.replica(TABLE, partition).expect("f = 2: each node has a replica");
-        assert_eq!(table.locks().count(), 0);
-        table.snapshots().collect::<Result<Vec<_>, _>>()
+    let place = Place { table: TABLE, key: 8 };
+    let insert = Access { table: TABLE, key: 8, kind: Kind::Insert.into() };
+    let good = ExecuteRequest {
+        epoch: EPOCH,
+        incarnation: INCARNATION,
+        transaction: 1,
+        accesses: vec![insert],
     };
-    let first = contents(&members[0])?;
-    assert_eq!(first.len(), 1);
-    for member in &members {
-        assert_eq!(contents(member)?, first, "node {}", member.node());
-        let log = member.log(Coordinator { node: 0, thread: 0 }).ok_or("f = 2: all nodes log")?;
-        assert!(log.is_empty());
+    let accesses = |access| vec![insert, access];
+    let foreign = Coordinator { node: 5, thread: 0 }.transaction(1).ok_or("in range")?.get();
+    let wrong = [
+        (ExecuteRequest { epoch: EPOCH + 1, ..good.clone() }, Verdict::Epoch),
+        (ExecuteRequest { incarnation: 1, ..good.clone() }, Verdict::Restarted),
+        (ExecuteRequest { transaction: 0, ..good.clone() }, Verdict::Refused),
+        (ExecuteRequest { transaction: foreign, ..good.clone() }, Verdict::Refused),
+        (
+            ExecuteRequest { accesses: accesses(Access { table: 4, ..insert }), ..good.clone() },
+            Verdict::Refused,
+        ),
+        (
+            ExecuteRequest {
+                accesses: accesses(Access { table: 70_000, ..insert }),
+                ..good.clone()
+            },
+            Verdict::Refused,
+        ),
+        (
+            ExecuteRequest { accesses: accesses(Access { kind: 0, ..insert }), ..good.clone() },
+            Verdict::Refused,
+        ),
+    ];
+    for (request, expected) in &wrong {
+        let reply = endpoint.block_on(client.execute(request))?;
+        assert_eq!(reply.verdict(), *expected, "{request:?}");
+        assert!(!reply.reason.is_empty() && reply.accesses.is_empty());
+        assert_eq!(participant.locks(), [], "{request:?}");
     }
-    // The faults have acted, or the test shows nothing.
-    let faults = network.fault_counts();
-    assert!(faults.dropped + faults.duplicated > 0);
-    Ok(())
-}
 
-#[test]
-fn a_transaction_commits_over_a_faulty_network() -> Result<(), Box<dyn Error>> {
-    for seed in 0..20 {
-        transaction_commits(seed).map_err(|error| format!("seed {seed}: {error}"))?;
+    let seen = Seen { table: TABLE, key: 8, version: u64::MAX };
+    let (epoch, incarnation, transaction) = (EPOCH, INCARNATION, 1);
+    let validate = ValidateRequest { epoch, incarnation, transaction, reads: vec![seen] };
+    assert_eq!(verdict(&endpoint, client.validate(validate))?, Verdict::Refused);
+    let keys = vec![place, Place { table: TABLE + 1, key: 0 }];
+    let unlock = UnlockRequest { epoch, incarnation, transaction, keys, bury: true };
+    assert_eq!(verdict(&endpoint, client.unlock(unlock))?, Verdict::Refused);
+    assert_eq!(participant.buried(), 0);
+
+    for record in [&b""[..], b"no record", &[0; 40]] {
+        let record = Bytes::copy_from_slice(record);
+        let commit = CommitRequest { incarnation, record: record.clone() };
+        assert_eq!(verdict(&endpoint, client.commit_primary(&commit))?, Verdict::Refused);
+        assert_eq!(verdict(&endpoint, client.commit_backup(&commit))?, Verdict::Refused);
+        let append = AppendRequest { incarnation, record, floor: 1, ended: Bytes::new() };
+        assert_eq!(verdict(&endpoint, client.append(append))?, Verdict::Refused);
     }
+    let ended = Bytes::from_static(b"seven b");
+    let append = AppendRequest { incarnation, record: Bytes::new(), floor: 0, ended };
+    assert_eq!(verdict(&endpoint, client.append(append))?, Verdict::Refused);
+    let finish = FinishRequest {
+        epoch,
+        incarnation,
+        node: 70_000,
+        thread: 0,
+        floor: u64::MAX,
+        ended: vec![1],
+        bury: true,
+    };
+    assert_eq!(verdict(&endpoint, client.finish(finish))?, Verdict::Refused);
+
+    let stranger = Introduction { epoch, node: 1, incarnation: 1, configuration: 1 };
+    for (node, epoch, expected) in
+        [(1, EPOCH, Verdict::Refused), (0, EPOCH, Verdict::Refused), (0, 1, Verdict::Epoch)]
+    {
+        let reply = endpoint.block_on(client.meet(Introduction { node, epoch, ..stranger }))?;
+        assert_eq!(reply.verdict(), expected);
+        assert!(!reply.reason.is_empty());
+        assert_eq!(reply.member.map(|member| member.incarnation), Some(INCARNATION));
+    }
+
+    // After all this, the right request is done.
+    let reply = endpoint.block_on(client.execute(&good))?;
+    assert_eq!((reply.verdict(), reply.accesses[0].verdict()), (Verdict::Done, Verdict::Done));
+    assert_eq!(participant.locks().len(), 1);
     Ok(())
 }

@@ -65,7 +65,30 @@ impl VirtualNetwork {
 
     /// A new server of several services, or with interceptors, with default settings.
     pub fn serve_routes(&self, routes: Routes) -> VirtualServer {
-        VirtualServer::start(self.clone(), self.world.new_route(), routes)
+        let server = self.serve_routes_with(routes, EndpointConfig::new());
+        server.expect("the default settings are within bounds")
+    }
+
+    /// Like [`VirtualNetwork::serve_routes`], with other settings. The seed in `config` is replaced.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a setting is out of range.
+    pub fn serve_routes_with(
+        &self,
+        routes: Routes,
+        config: EndpointConfig,
+    ) -> Result<VirtualServer, ConfigError> {
+        VirtualServer::start(self.clone(), self.world.new_route(), config, routes)
+    }
+
+    /// Loses all packets between two endpoints from now on, in both directions.
+    pub fn cut_link(&self, one: VirtualRoute, other: VirtualRoute) {
+        self.world.cut_link(one, other);
+    }
+
+    /// Ends the effect of all calls of [`VirtualNetwork::cut_link`].
+    pub fn mend_links(&self) {
+        self.world.mend_links();
     }
 
     /// Sets what happens to all packets that are sent from now on. Outages are relative to now.

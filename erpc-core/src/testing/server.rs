@@ -9,7 +9,7 @@ use super::VirtualNetwork;
 use super::port::{VirtualRoute, VirtualTransport};
 use crate::endpoint::Endpoint;
 use crate::executor::JoinHandle;
-use crate::protocol::EndpointConfig;
+use crate::protocol::{ConfigError, EndpointConfig};
 use crate::service::{Routes, Service};
 
 /// A server in a [`VirtualNetwork`], made by [`VirtualNetwork::serve`]. It has one event loop.
@@ -19,15 +19,23 @@ use crate::service::{Routes, Service};
 pub struct VirtualServer {
     network: VirtualNetwork,
     route: VirtualRoute,
+    config: EndpointConfig,
     /// `None` after [`VirtualServer::kill`].
     endpoint: RefCell<Option<Endpoint<VirtualTransport>>>,
 }
 
 impl VirtualServer {
-    pub(super) fn start(network: VirtualNetwork, route: VirtualRoute, routes: Routes) -> Self {
-        let server = Self { network, route, endpoint: RefCell::default() };
-        server.run(routes);
-        server
+    /// # Errors
+    /// [`ConfigError`] if a setting is out of range.
+    pub(super) fn start(
+        network: VirtualNetwork,
+        route: VirtualRoute,
+        config: EndpointConfig,
+        routes: Routes,
+    ) -> Result<Self, ConfigError> {
+        let server = Self { network, route, config, endpoint: RefCell::default() };
+        server.run(routes)?;
+        Ok(server)
     }
 
     /// The methods of one service.
@@ -38,12 +46,20 @@ impl VirtualServer {
         routes
     }
 
-    fn run(&self, routes: Routes) {
-        let endpoint = self.network.open(self.route, EndpointConfig::new());
-        let endpoint = endpoint.expect("the default settings are within bounds");
+    fn run(&self, routes: Routes) -> Result<(), ConfigError> {
+        let endpoint = self.network.open(self.route, self.config.clone())?;
         endpoint.listen();
         endpoint.serve(Arc::new(routes.without_workers()), None);
         self.endpoint.replace(Some(endpoint));
+        Ok(())
+    }
+
+    /// The server's endpoint, for a server that also makes calls and runs tasks. None after
+    /// [`VirtualServer::kill`]. A clone of it must not outlive the server's process: drop it before
+    /// `kill`, or the tasks are not dropped.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<Endpoint<VirtualTransport>> {
+        self.endpoint.borrow().clone()
     }
 
     /// The address for clients.
@@ -69,7 +85,7 @@ impl VirtualServer {
     /// Like [`VirtualServer::restart`], with several services, or with interceptors.
     pub fn restart_routes(&self, routes: Routes) {
         self.kill();
-        self.run(routes);
+        self.run(routes).expect("the settings were within bounds at the start");
     }
 
     /// Loses all packets from and to the server from now on, as if its host were down or its cable

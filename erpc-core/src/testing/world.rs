@@ -36,6 +36,8 @@ pub(super) struct World {
     ports: RefCell<BTreeMap<VirtualRoute, Weak<Port>>>,
     endpoints: RefCell<BTreeMap<VirtualRoute, WeakEndpoint<VirtualTransport>>>,
     cut_off: RefCell<BTreeSet<VirtualRoute>>,
+    /// Pairs of routes between which packets are lost, the lower route first.
+    cut_links: RefCell<BTreeSet<(VirtualRoute, VirtualRoute)>>,
     /// By time of arrival, then in the order of sending.
     in_flight: RefCell<BTreeMap<(Instant, u64), Flight>>,
     /// Number of flights so far.
@@ -64,6 +66,7 @@ impl World {
             ports: RefCell::default(),
             endpoints: RefCell::default(),
             cut_off: RefCell::default(),
+            cut_links: RefCell::default(),
             in_flight: RefCell::default(),
             flights: Cell::new(0),
         }
@@ -139,6 +142,18 @@ impl World {
         };
     }
 
+    pub(super) fn cut_link(&self, one: VirtualRoute, other: VirtualRoute) {
+        self.cut_links.borrow_mut().insert((one.min(other), one.max(other)));
+    }
+
+    pub(super) fn mend_links(&self) {
+        self.cut_links.borrow_mut().clear();
+    }
+
+    fn is_link_cut(&self, one: VirtualRoute, other: VirtualRoute) -> bool {
+        self.cut_links.borrow().contains(&(one.min(other), one.max(other)))
+    }
+
     fn is_cut_off(&self, route: VirtualRoute) -> bool {
         self.cut_off.borrow().contains(&route)
     }
@@ -149,7 +164,8 @@ impl World {
 
     pub(super) fn send(&self, from: VirtualRoute, to: VirtualRoute, bytes: Vec<u8>) {
         // A process that was killed sends nothing while its endpoint is dropped.
-        if self.is_cut_off(from) || self.port(from).is_none() {
+        let is_cut = self.is_cut_off(from) || self.is_link_cut(from, to);
+        if is_cut || self.port(from).is_none() {
             return;
         }
         let fate = self.injector.borrow_mut().judge(self.now.get(), bytes.len());
@@ -184,7 +200,7 @@ impl World {
     }
 
     fn arrive(&self, Flight { from, to, bytes, is_report }: Flight) {
-        if self.is_cut_off(to) {
+        if self.is_cut_off(to) || self.is_link_cut(from, to) {
             return;
         }
         match self.port(to) {

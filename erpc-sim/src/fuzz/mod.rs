@@ -4,8 +4,9 @@
 //! its corpus. `erpc-sim/fuzz/README.md` says what they cover and how to run them.
 //!
 //! A target panics if it finds a bug, and returns otherwise. `header`, `control`, `status`,
-//! `extension`, `message`, `stream_frame` and `frame` test parsers. [`hostile_client`], [`hostile_server`]
-//! and [`hostile_streams`] play a peer against a live endpoint.
+//! `extension`, `message`, `stream_frame`, `frame` and `txn_record` test parsers. [`hostile_client`],
+//! [`hostile_server`] and [`hostile_streams`] play a peer against a live endpoint, and [`txn_requests`]
+//! one against a participant of the transaction store.
 
 mod client;
 mod conversations;
@@ -19,6 +20,7 @@ mod seeds;
 mod server;
 mod steps;
 mod streams;
+mod transactions;
 
 use std::time::Duration;
 
@@ -30,12 +32,13 @@ pub use parsers::{control, extension, header, message, status};
 pub use seeds::{Seed, seeds};
 pub use server::hostile_server;
 pub use streams::{hostile_streams, stream_frame};
+pub use transactions::{txn_record, txn_requests};
 
 /// A target: takes any bytes, and panics if it finds a bug.
 pub type Target = fn(&[u8]);
 
 /// Every target with its name, which is also the name of its binary and its corpus.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("header", header),
     ("control", control),
     ("status", status),
@@ -46,6 +49,8 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("hostile_client", hostile_client),
     ("hostile_server", hostile_server),
     ("hostile_streams", hostile_streams),
+    ("txn_record", txn_record),
+    ("txn_requests", txn_requests),
 ];
 
 /// The largest message of `hostile_client` and `hostile_server`, in bytes. It is larger than the

@@ -12,6 +12,7 @@ use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, encode_status};
 
 use super::conversations::{CLIENTS, SERVERS, STREAMS};
 use super::frame::{REPAIRED, TAGGED, VERIFIED, host};
+use super::transactions;
 use crate::hostile::craft::{self, Craft, PARAMETERS};
 
 /// A first input.
@@ -34,10 +35,11 @@ pub fn seeds() -> Vec<Seed> {
     streams(&mut seeds);
     frames(&mut seeds);
     conversations(&mut seeds);
+    transactions::seeds(&mut seeds);
     seeds
 }
 
-fn push(
+pub(super) fn push(
     seeds: &mut Vec<Seed>,
     target: &'static str,
     name: impl Into<String>,

@@ -10,9 +10,12 @@ mod tests;
 
 use std::fmt;
 
-/// A member of the cluster.
+/// The number of a member of the cluster, below [`MAX_NODES`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Node(pub u16);
+pub struct NodeId(pub u16);
+
+/// The highest number of nodes. The ids of transactions have ten bits for their node.
+pub const MAX_NODES: u16 = 1 << 10;
 
 /// The nodes of one configuration, and what each of them holds. It never changes: another
 /// configuration is another placement with a higher epoch.
@@ -21,18 +24,18 @@ pub trait Placement: Send + Sync {
     fn epoch(&self) -> u32;
 
     /// The nodes, ascending, each once.
-    fn nodes(&self) -> &[Node];
+    fn nodes(&self) -> &[NodeId];
 
     /// The number of partitions, at least one.
     fn partitions(&self) -> u16;
 
     /// The nodes that hold a partition: the primary, then the backups, each once. Empty if there is
     /// no such partition.
-    fn replicas(&self, partition: u16) -> &[Node];
+    fn replicas(&self, partition: u16) -> &[NodeId];
 
     /// The nodes that store the records of a coordinator on `node`: itself, then `f` others. Empty if
     /// it is not a member.
-    fn log_replicas(&self, node: Node) -> &[Node];
+    fn log_replicas(&self, node: NodeId) -> &[NodeId];
 
     /// The partition of a key. All members must agree on it, so only a new configuration may change
     /// it.
@@ -52,19 +55,21 @@ pub trait Placement: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ring {
     epoch: u32,
-    nodes: Vec<Node>,
+    nodes: Vec<NodeId>,
     /// For each node, itself and the `f` next ones.
-    successors: Vec<Vec<Node>>,
+    successors: Vec<Vec<NodeId>>,
 }
 
 /// There is no such ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingError {
-    /// There are no nodes, or more than 65,535.
-    Nodes(usize),
+    /// There are no nodes.
+    Empty,
+    /// This node's number is not below [`MAX_NODES`].
+    TooHigh(NodeId),
     /// This node is there twice.
-    Repeated(Node),
+    Repeated(NodeId),
     /// `f` is above 2, or not below the number of nodes.
     Backups(usize),
 }
@@ -74,10 +79,11 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`RingError`] if a node is there twice, or there are too few or too many.
+    /// [`RingError`] if a node is there twice, or there are too few, or its
+    /// number is too high.
     pub fn new(
         epoch: u32,
-        nodes: impl IntoIterator<Item = Node>,
+        nodes: impl IntoIterator<Item = NodeId>,
         f: usize,
     ) -> Result<Self, RingError> {
         let mut nodes: Vec<_> = nodes.into_iter().collect();
@@ -85,8 +91,11 @@ impl Ring {
         if let Some(pair) = nodes.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(RingError::Repeated(pair[0]));
         }
-        if nodes.is_empty() || nodes.len() > usize::from(u16::MAX) {
-            return Err(RingError::Nodes(nodes.len()));
+        if nodes.is_empty() {
+            return Err(RingError::Empty);
+        }
+        if let Some(&last) = nodes.last().filter(|last| last.0 >= MAX_NODES) {
+            return Err(RingError::TooHigh(last));
         }
         if f > 2 || f >= nodes.len() {
             return Err(RingError::Backups(f));
@@ -102,7 +111,7 @@ impl Placement for Ring {
         self.epoch
     }
 
-    fn nodes(&self) -> &[Node] {
+    fn nodes(&self) -> &[NodeId] {
         &self.nodes
     }
 
@@ -110,16 +119,16 @@ impl Placement for Ring {
         self.nodes.len() as u16
     }
 
-    fn replicas(&self, partition: u16) -> &[Node] {
+    fn replicas(&self, partition: u16) -> &[NodeId] {
         self.successors.get(usize::from(partition)).map_or(&[], Vec::as_slice)
     }
 
-    fn log_replicas(&self, node: Node) -> &[Node] {
+    fn log_replicas(&self, node: NodeId) -> &[NodeId] {
         self.nodes.binary_search(&node).map_or(&[], |at| self.successors[at].as_slice())
     }
 }
 
-impl fmt::Display for Node {
+impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -128,7 +137,10 @@ impl fmt::Display for Node {
 impl fmt::Display for RingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nodes(count) => write!(f, "{count} nodes; a ring has 1 to 65535"),
+            Self::Empty => f.write_str("there are no nodes"),
+            Self::TooHigh(node) => {
+                write!(f, "node {node}; the numbers of nodes are below {MAX_NODES}")
+            }
             Self::Repeated(node) => write!(f, "node {node} is there twice"),
             Self::Backups(count) => {
                 write!(f, "{count} backups; at most 2, and fewer than there are nodes")

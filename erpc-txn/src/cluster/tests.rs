@@ -1,24 +1,26 @@
 use super::*;
 
-fn nodes(count: u16) -> impl Iterator<Item = Node> {
-    (0..count).map(|node| Node(10 + node))
+fn nodes(count: u16) -> impl Iterator<Item = NodeId> {
+    (0..count).map(|node| NodeId(10 + node))
 }
 
 #[test]
 fn replicas_are_the_next_nodes() {
     let ring = Ring::new(1, nodes(3), 2).expect("three nodes hold three replicas");
-    assert_eq!(ring.replicas(2), [Node(12), Node(10), Node(11)]);
-    assert_eq!(ring.log_replicas(Node(11)), [Node(11), Node(12), Node(10)]);
-    assert!(ring.replicas(3).is_empty() && ring.log_replicas(Node(13)).is_empty());
+    assert_eq!(ring.replicas(2), [NodeId(12), NodeId(10), NodeId(11)]);
+    assert_eq!(ring.log_replicas(NodeId(11)), [NodeId(11), NodeId(12), NodeId(10)]);
+    assert!(ring.replicas(3).is_empty() && ring.log_replicas(NodeId(13)).is_empty());
 }
 
 #[test]
 fn impossible_rings_are_refused() {
-    assert_eq!(Ring::new(1, nodes(0), 0), Err(RingError::Nodes(0)));
+    assert_eq!(Ring::new(1, nodes(0), 0), Err(RingError::Empty));
     assert_eq!(Ring::new(1, nodes(2), 2), Err(RingError::Backups(2)));
     assert_eq!(Ring::new(1, nodes(9), 3), Err(RingError::Backups(3)));
+    let high = [NodeId(3), NodeId(MAX_NODES)];
+    assert_eq!(Ring::new(1, high, 1), Err(RingError::TooHigh(NodeId(MAX_NODES))));
     let twice = nodes(2).chain(nodes(1));
-    assert_eq!(Ring::new(1, twice, 1), Err(RingError::Repeated(Node(10))));
+    assert_eq!(Ring::new(1, twice, 1), Err(RingError::Repeated(NodeId(10))));
 }
 
 #[test]

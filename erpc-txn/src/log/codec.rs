@@ -177,7 +177,7 @@ fn value(operation: Operation<'_>) -> &[u8] {
 }
 
 /// The length of the record that these bytes begin with, of which only the first 12 are needed.
-pub(super) fn record_len(bytes: &[u8]) -> Result<usize, DecodeError> {
+fn record_len(bytes: &[u8]) -> Result<usize, DecodeError> {
     let mut input = Input(bytes);
     let incomplete = DecodeError::Incomplete(HEADER);
     if input.array().ok_or(incomplete)? != MAGIC {

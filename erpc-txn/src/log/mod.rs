@@ -5,20 +5,19 @@
 //! after it: each group of writes goes to [`Table::apply`](crate::table::Table::apply), in any order
 //! that respects the versions. Records are checked by a checksum.
 //!
-//! A [`Log`] holds the records of one coordinator at one replica, in bounded memory, from the oldest
-//! that is still needed. Coordinators number their records. When all tables of a transaction have
-//! applied it, its record is [acknowledged](Log::acknowledge) and freed.
+//! A [`Log`] holds the records of one coordinator at one node, in bounded memory. When all replicas of
+//! a transaction's tables have applied it, its record is [freed](Log::free).
 //!
 //! Nothing here does I/O or knows the time.
 #![forbid(unsafe_code)]
 
 mod codec;
 mod record;
-mod ring;
+mod store;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use codec::{DecodeError, EncodeError, MAX_RECORD, Rule};
-pub use record::{Coordinator, Entry, Group, Operation, Record};
-pub use ring::{Appended, Index, Log, LogError};
+pub use record::{Coordinator, Entry, Group, MAX_SEQUENCE, MAX_THREADS, Operation, Record};
+pub use store::{Appended, Log, LogError};

@@ -1,14 +1,49 @@
 //! What a record says.
 
+use crate::cluster::MAX_NODES;
 use crate::table::{Bucket, Owner, Version, Write};
 
 /// The thread of a node that coordinates a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Coordinator {
-    /// The node.
+    /// The node, below [`MAX_NODES`](crate::cluster::MAX_NODES).
     pub node: u16,
-    /// Its thread.
+    /// Its thread, below [`MAX_THREADS`].
     pub thread: u16,
+}
+
+/// The highest number of coordinating threads of a node.
+pub const MAX_THREADS: u16 = 1 << 8;
+
+/// A coordinator's transactions have the sequence numbers 1 to this one: two million transactions
+/// per second for a year.
+pub const MAX_SEQUENCE: u64 = (1 << SEQUENCE_BITS) - 1;
+
+const SEQUENCE_BITS: u32 = 46;
+const THREAD_BITS: u32 = 8;
+
+impl Coordinator {
+    /// The id of this coordinator's transaction with a sequence number. None if a number is out of
+    /// range.
+    #[must_use]
+    pub fn transaction(self, sequence: u64) -> Option<Owner> {
+        if self.node >= MAX_NODES || self.thread >= MAX_THREADS {
+            return None;
+        }
+        if sequence == 0 || sequence > MAX_SEQUENCE {
+            return None;
+        }
+        let thread = (u64::from(self.node) << THREAD_BITS) | u64::from(self.thread);
+        Owner::new((thread << SEQUENCE_BITS) | sequence)
+    }
+
+    /// The coordinator of a transaction, and the transaction's sequence number.
+    #[must_use]
+    pub fn of(transaction: Owner) -> (Self, u64) {
+        let thread = transaction.get() >> SEQUENCE_BITS;
+        let (node, thread) = ((thread >> THREAD_BITS) as u16, (thread % (1 << THREAD_BITS)) as u16);
+        (Self { node, thread }, transaction.get() & MAX_SEQUENCE)
+    }
 }
 
 /// One transaction that is about to commit.

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::cluster::MAX_NODES;
 use crate::table::{Applied, Bucket, Config, Owner, Snapshot, Table, Version, Write};
 
 /// A group with owned values.
@@ -139,35 +140,53 @@ fn errors_say_what_is_wrong() {
 }
 
 #[test]
-fn a_log_keeps_order_and_bounds() {
+fn a_log_keeps_its_bounds() {
     let size = simple(1, 60).len();
     let mut log = Log::new(3 * size + size / 2, 10);
-    for i in 0..3 {
-        assert_eq!(log.append(Index(i), &simple(i + 1, 60)), Ok(Appended::Now));
+    for sequence in [3, 1, 2] {
+        assert_eq!(log.append(sequence, &simple(sequence, 60)), Ok(Appended::Now));
     }
-    assert_eq!(log.append(Index(3), &simple(4, 60)), Err(LogError::Full));
-    assert_eq!(log.append(Index(4), &simple(5, 0)), Err(LogError::Gap(Index(3))));
-    assert_eq!(log.append(Index(1), &simple(2, 60)), Ok(Appended::Before));
-    assert_eq!(log.append(Index(1), &simple(3, 60)), Err(LogError::Different));
-    let two = [simple(4, 0), simple(5, 0)].concat();
-    assert_eq!(log.append(Index(3), &two), Err(LogError::Trailing));
-    assert_eq!(log.append(Index(3), &two[1..]), Err(LogError::Record(DecodeError::Magic)));
+    assert_eq!(log.append(4, &simple(4, 60)), Err(LogError::Full));
+    assert_eq!(log.append(2, &simple(2, 60)), Ok(Appended::Before));
+    assert_eq!(log.append(2, &simple(3, 60)), Err(LogError::Different));
     let long = simple(4, 4 * size);
-    assert_eq!(log.append(Index(3), &long), Err(LogError::TooLong(long.len())));
+    assert_eq!(log.append(4, &long), Err(LogError::TooLong(long.len())));
 
-    assert_eq!(log.acknowledge(Index(1)), 1);
-    assert_eq!(log.acknowledge(Index(1)), 0);
-    assert_eq!(log.append(Index(0), &simple(9, 60)), Ok(Appended::Before), "acknowledged");
-    assert_eq!(log.append(Index(3), &simple(4, 60)), Ok(Appended::Now), "at the beginning");
-    assert_eq!(log.bytes(Index(0)), None);
-    assert_eq!(log.bytes(Index(3)), Some(&simple(4, 60)[..]));
-    assert_eq!(log.acknowledge(Index(100)), 3, "only what it has had");
-    assert_eq!((log.next(), log.is_empty()), (Index(4), true));
-
+    assert!(log.free(2) && !log.free(2));
+    assert_eq!(log.append(4, &simple(4, 60)), Ok(Appended::Now));
+    assert_eq!((log.len(), log.bytes()), (3, 3 * size));
     let mut few = Log::new(1 << 20, 2);
-    few.append(Index(0), &simple(1, 0)).unwrap();
-    few.append(Index(1), &simple(2, 0)).unwrap();
-    assert_eq!(few.append(Index(2), &simple(3, 0)), Err(LogError::Full));
+    few.append(1, &simple(1, 0)).unwrap();
+    few.append(2, &simple(2, 0)).unwrap();
+    assert_eq!(few.append(3, &simple(3, 0)), Err(LogError::Full));
+}
+
+#[test]
+fn no_record_comes_back_below_the_floor() {
+    let mut log = Log::new(1 << 20, 10);
+    for sequence in 1..=4 {
+        log.append(sequence, &simple(sequence, 9)).unwrap();
+    }
+    log.raise_floor(4);
+    assert_eq!((log.len(), log.bytes()), (1, simple(4, 9).len()));
+    assert_eq!(log.append(2, &simple(2, 9)), Ok(Appended::Before), "a late repetition");
+    log.raise_floor(1);
+    assert_eq!((log.floor(), log.record(2)), (4, None));
+    assert_eq!(log.record(4), Some(&simple(4, 9)[..]));
+}
+
+#[test]
+fn the_id_of_a_transaction_names_its_coordinator() {
+    let coordinator = Coordinator { node: MAX_NODES - 1, thread: MAX_THREADS - 1 };
+    let last = coordinator.transaction(MAX_SEQUENCE).expect("all numbers are in range");
+    assert_eq!(last.get(), u64::MAX);
+    assert_eq!(Coordinator::of(last), (coordinator, MAX_SEQUENCE));
+    let first = Coordinator { node: 0, thread: 0 }.transaction(1).expect("all are in range");
+    assert_eq!(first.get(), 1);
+    assert_eq!(coordinator.transaction(0), None);
+    assert_eq!(coordinator.transaction(MAX_SEQUENCE + 1), None);
+    assert_eq!(Coordinator { node: MAX_NODES, thread: 0 }.transaction(1), None);
+    assert_eq!(Coordinator { node: 0, thread: MAX_THREADS }.transaction(1), None);
 }
 
 fn snapshots(table: &Table) -> Vec<Snapshot> {
@@ -218,7 +237,7 @@ fn a_lost_table_is_rebuilt_from_a_copy_and_the_log() {
             partitions: vec![0],
             groups: groups.collect(),
         };
-        log.append(log.next(), &encoded(&record)).unwrap();
+        log.append(transaction, &encoded(&record)).unwrap();
         for group in &record.groups {
             let writes: Vec<Write<'_>> = group.entries.iter().map(Entry::write).collect();
             assert_eq!(lost.commit(group.bucket, me, &writes), Ok(group.new));
@@ -228,7 +247,7 @@ fn a_lost_table_is_rebuilt_from_a_copy_and_the_log() {
                 copy.install(&snapshot).unwrap();
             }
             // A few records more than needed stay.
-            log.acknowledge(Index(count / 2 - 10));
+            log.raise_floor(count / 2 - 10);
         }
     }
 
@@ -239,7 +258,7 @@ fn a_lost_table_is_rebuilt_from_a_copy_and_the_log() {
         waiting = false;
         rounds += 1;
         assert!(rounds <= count, "replay does not end");
-        let mut records: Vec<_> = log.records().map(|(_, record)| record.unwrap()).collect();
+        let mut records: Vec<_> = log.records().map(Result::unwrap).collect();
         records.reverse();
         for group in records.iter().flat_map(|record| &record.groups) {
             let writes: Vec<Write<'_>> = group.entries.iter().map(Entry::write).collect();
@@ -316,34 +335,42 @@ proptest! {
         }
     }
 
-    /// Appends and acknowledgements, compared with a plain list.
+    /// What a log does, compared with a map.
     #[test]
-    fn a_log_is_a_list(steps in vec((0usize..400, 0u64..4), 1..100)) {
+    fn a_log_is_a_bounded_map(steps in vec((1u64..30, 0usize..200, 0u8..4), 1..100)) {
         let mut log = Log::new(1000, 8);
-        let mut list: Vec<(u64, Vec<u8>)> = Vec::new();
-        let (mut next, mut longest) = (0, 0);
-        for (len, acknowledged) in steps {
-            let bytes = simple(next + 1, len);
-            longest = longest.max(bytes.len());
-            match log.append(Index(next), &bytes) {
-                Ok(appended) => {
-                    prop_assert_eq!(appended, Appended::Now);
-                    list.push((next, bytes));
-                    next += 1;
+        let mut map: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let mut floor = 0;
+        for (sequence, len, step) in steps {
+            match step {
+                0 => {
+                    prop_assert_eq!(log.free(sequence), map.remove(&sequence).is_some());
                 }
-                Err(error) => {
-                    prop_assert_eq!(error, LogError::Full);
-                    let used: usize = list.iter().map(|(_, bytes)| bytes.len()).sum();
-                    let full = used + 2 * longest > 1000 || list.len() == 8;
-                    prop_assert!(full, "{} of 1000 bytes used, {} refused", used, bytes.len());
+                1 if sequence < floor + 5 => {
+                    log.raise_floor(sequence);
+                    floor = floor.max(sequence);
+                    map.retain(|&of, _| of >= floor);
+                }
+                _ => {
+                    let bytes = simple(sequence, len);
+                    let used: usize = map.values().map(Vec::len).sum();
+                    let expected = match map.get(&sequence) {
+                        _ if sequence < floor => Ok(Appended::Before),
+                        Some(stored) if *stored == bytes => Ok(Appended::Before),
+                        Some(_) => Err(LogError::Different),
+                        None if map.len() == 8 || used + bytes.len() > 1000 => Err(LogError::Full),
+                        None => Ok(Appended::Now),
+                    };
+                    prop_assert_eq!(log.append(sequence, &bytes), expected);
+                    if expected == Ok(Appended::Now) {
+                        map.insert(sequence, bytes);
+                    }
                 }
             }
-            let first = list.first().map_or(next, |record| record.0);
-            log.acknowledge(Index(first + acknowledged));
-            list.retain(|record| record.0 >= first + acknowledged);
-            prop_assert_eq!(log.len(), list.len());
-            for (index, bytes) in &list {
-                prop_assert_eq!(log.bytes(Index(*index)), Some(&bytes[..]));
+            prop_assert_eq!((log.len(), log.floor()), (map.len(), floor));
+            prop_assert_eq!(log.bytes(), map.values().map(Vec::len).sum::<usize>());
+            for (&sequence, bytes) in &map {
+                prop_assert_eq!(log.record(sequence), Some(&bytes[..]));
             }
         }
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::Role;
-use crate::cluster::Node;
-use crate::log::{Coordinator, DecodeError, LogError};
+use crate::cluster::NodeId;
+use crate::log::{Coordinator, DecodeError, LogError, MAX_THREADS};
 use crate::table::{ConfigError, WriteError};
 
 /// A request was refused.
@@ -13,6 +13,18 @@ use crate::table::{ConfigError, WriteError};
 pub enum Refusal {
     /// The participant has this epoch, and the request another.
     Epoch(u32),
+    /// The request is for another incarnation: the participant has restarted since the sender met it.
+    Incarnation,
+    /// Not all members have accepted the participant yet.
+    NotActive,
+    /// This node is not a member.
+    NotMember(NodeId),
+    /// This node has other settings of tables, or places partitions elsewhere.
+    Configuration(NodeId),
+    /// This node has restarted, and so has lost its replicas.
+    Restarted(NodeId),
+    /// The transaction has ended.
+    Ended,
     /// There is no such table.
     Table(u16),
     /// The node does not hold the partition in this role.
@@ -46,7 +58,9 @@ pub enum Refusal {
 #[non_exhaustive]
 pub enum BuildError {
     /// The node is not a member.
-    NotMember(Node),
+    NotMember(NodeId),
+    /// Not 1 to [`MAX_THREADS`](crate::log::MAX_THREADS) threads.
+    Threads(u16),
     /// A table cannot be built.
     Table(ConfigError),
 }
@@ -55,6 +69,20 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Epoch(epoch) => write!(f, "the member has epoch {epoch}; get its configuration"),
+            Self::Incarnation => f.write_str("the member has restarted; restart the whole cluster"),
+            Self::NotActive => f.write_str("not all members have accepted this one yet; try again"),
+            Self::NotMember(node) => write!(f, "node {node} is not in the configuration"),
+            Self::Configuration(node) => {
+                write!(
+                    f,
+                    "node {node} has another configuration; start all nodes with the same one"
+                )
+            }
+            Self::Restarted(node) => write!(
+                f,
+                "node {node} has restarted and lost its replicas; restart the whole cluster"
+            ),
+            Self::Ended => f.write_str("the transaction has ended"),
             Self::Table(table) => write!(f, "there is no table {table}"),
             Self::Role { partition, role: Role::Primary } => {
                 write!(f, "the member is not the primary of partition {partition}")
@@ -80,6 +108,9 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotMember(node) => write!(f, "node {node} is not in the configuration"),
+            Self::Threads(threads) => {
+                write!(f, "{threads} threads; a node has 1 to {MAX_THREADS}")
+            }
             Self::Table(error) => error.fmt(f),
         }
     }

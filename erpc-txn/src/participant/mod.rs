@@ -5,33 +5,41 @@
 //! A request of another epoch, for an unknown table, or for a partition that the node does not hold in
 //! this role is refused as a whole, before anything is changed.
 //!
-//! One rule is up to coordinators: no [`execute`](Participant::execute) may arrive after the end of its
-//! transaction, because nobody would free its locks.
+//! * `members`: members meet before they serve, so that a member that lost its memory is noticed.
+//! * `phases`: the phases of a transaction.
+//! * `coordinators`: what is kept for each coordinator: its records, and which transactions have
+//!   ended.
 #![forbid(unsafe_code)]
 
+mod coordinators;
 mod errors;
+mod members;
+mod phases;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
+use coordinators::Coordinated;
+pub use coordinators::LogRef;
 pub use errors::{BuildError, Refusal};
+pub use members::Introduction;
+use members::Members;
 
-use crate::cluster::{Node, Placement};
-use crate::log::{Appended, Coordinator, Group, Index, Log, Operation, Record};
-use crate::table::{
-    Applied, Bucket, Config, Conflict, Invalid, LockError, Owner, Read, Table, Version, Write,
-    WriteError,
-};
+use crate::cluster::{NodeId, Placement};
+use crate::log::Coordinator;
+use crate::table::{Bucket, Config, LockError, Owner, Read, Table, Version};
 
 /// What a participant holds.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The tables by id, and how each replica of a partition of them is built. The same at all nodes.
     pub tables: BTreeMap<u16, Config>,
-    /// Coordinating threads of each node, numbered from 0.
+    /// Coordinating threads of each node, numbered from 0: 1 to
+    /// [`MAX_THREADS`](crate::log::MAX_THREADS).
     pub threads: u16,
     /// Bytes of the log of one coordinator.
     pub log_bytes: usize,
@@ -41,14 +49,27 @@ pub struct Settings {
 
 /// The replicas and logs of one node. It is shared by the node's threads.
 pub struct Participant {
-    node: Node,
+    node: NodeId,
+    incarnation: u32,
     placement: Arc<dyn Placement>,
     settings: Settings,
     /// By table and partition: those that this node is the primary or a backup of.
     tables: HashMap<(u16, u16), Table>,
-    /// Of the coordinators that store their records here. Each has a lock of its own, which is free
-    /// if the threads of different nodes talk in pairs.
-    logs: HashMap<Coordinator, Mutex<Log>>,
+    /// By coordinator. Each has a lock of its own, which is free if the threads of different nodes
+    /// talk in pairs.
+    coordinated: HashMap<Coordinator, Mutex<Coordinated>>,
+    members: Mutex<Members>,
+    /// All other members have met this one.
+    is_active: AtomicBool,
+}
+
+/// The member that a request is for: it refuses the requests for others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The epoch of the sender's configuration.
+    pub epoch: u32,
+    /// The member's incarnation, as it told the sender when they met.
+    pub incarnation: u32,
 }
 
 /// A key of a table.
@@ -85,8 +106,8 @@ pub struct Access {
 pub struct Found {
     /// The bucket of the key.
     pub bucket: Bucket,
-    /// Its version and value. No value is read for an insert.
-    pub read: Read,
+    /// Its version and value, or why it was not read or locked. No value is read for an insert.
+    pub read: Result<Read, LockError>,
 }
 
 /// A read to validate.
@@ -108,18 +129,24 @@ pub enum Role {
 }
 
 impl Participant {
-    /// The participant of `node`, with empty tables and logs.
+    /// The participant of `node`, with empty tables and logs. `incarnation` is a random number that
+    /// tells this start of the node's process from others.
     ///
     /// # Errors
     ///
-    /// If the node is not a member, or a table cannot be built.
+    /// If the node is not a member, there are no or too many threads, or a table cannot be built.
     pub fn new(
-        node: Node,
+        node: NodeId,
+        incarnation: u32,
         placement: Arc<dyn Placement>,
         settings: Settings,
     ) -> Result<Self, BuildError> {
         if !placement.nodes().contains(&node) {
             return Err(BuildError::NotMember(node));
+        }
+        let threads = 0..settings.threads;
+        if threads.is_empty() || settings.threads > crate::log::MAX_THREADS {
+            return Err(BuildError::Threads(settings.threads));
         }
         let mut tables = HashMap::new();
         for partition in 0..placement.partitions() {
@@ -130,21 +157,22 @@ impl Participant {
                 }
             }
         }
-        let mut logs = HashMap::new();
+        let mut coordinated = HashMap::new();
         for &of in placement.nodes() {
-            if placement.log_replicas(of).contains(&node) {
-                for thread in 0..settings.threads {
-                    let log = Log::new(settings.log_bytes, settings.log_records);
-                    logs.insert(Coordinator { node: of.0, thread }, Mutex::new(log));
-                }
+            let is_logged = placement.log_replicas(of).contains(&node);
+            for thread in threads.clone() {
+                let state = Coordinated::new(is_logged.then_some(&settings));
+                coordinated.insert(Coordinator { node: of.0, thread }, Mutex::new(state));
             }
         }
-        Ok(Self { node, placement, settings, tables, logs })
+        let members = Mutex::new(Members::new(node, incarnation));
+        let is_active = AtomicBool::new(placement.nodes().len() == 1);
+        Ok(Self { node, incarnation, placement, settings, tables, coordinated, members, is_active })
     }
 
     /// The node.
     #[must_use]
-    pub fn node(&self) -> Node {
+    pub fn node(&self) -> NodeId {
         self.node
     }
 
@@ -154,214 +182,57 @@ impl Participant {
         self.placement.epoch()
     }
 
+    /// How requests for this participant are addressed.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        Target { epoch: self.epoch(), incarnation: self.incarnation }
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn placement(&self) -> &Arc<dyn Placement> {
+        &self.placement
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// The replica of a table's partition, if the node holds it.
     #[must_use]
     pub fn replica(&self, table: u16, partition: u16) -> Option<&Table> {
         self.tables.get(&(table, partition))
     }
 
-    /// The log of a coordinator, if the node stores its records.
-    pub fn log(&self, coordinator: Coordinator) -> Option<MutexGuard<'_, Log>> {
-        // A log has no state in between that a panic could leave.
-        Some(self.logs.get(&coordinator)?.lock().unwrap_or_else(PoisonError::into_inner))
+    /// All replicas that the node holds: table, partition and contents.
+    pub fn replicas(&self) -> impl Iterator<Item = (u16, u16, &Table)> {
+        self.tables.iter().map(|(&(table, partition), replica)| (table, partition, replica))
     }
 
-    /// Reads keys, and locks those that `me` will write. Each access has its own result. A failed one
-    /// leaves the locks of the others; [`unlock`](Self::unlock) frees them.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`] if a key is not of a table and partition whose primary is here. Then nothing is
-    /// locked.
-    pub fn execute(
-        &self,
-        epoch: u32,
-        me: Owner,
-        accesses: &[Access],
-    ) -> Result<Vec<Result<Found, LockError>>, Refusal> {
-        let tables = self.primaries(epoch, accesses.iter().map(|access| access.place))?;
-        let access = |(table, access): (&Table, &Access)| {
-            let key = access.place.key;
-            let read = match access.kind {
-                Kind::Read => table.get(key, Some(me))?,
-                Kind::Update => table.lock_for_update(key, me)?,
-                Kind::Insert => Read { version: table.lock_for_insert(key, me)?, value: None },
-            };
-            Ok(Found { bucket: table.bucket(key), read })
+    /// The locks that transactions hold here: table, partition, bucket and owner. Looks at every
+    /// bucket of every table.
+    #[must_use]
+    pub fn locks(&self) -> Vec<(u16, u16, Bucket, Owner)> {
+        let of = |(table, partition, replica): (u16, u16, &Table)| {
+            replica.locks().map(|(bucket, owner)| (table, partition, bucket, owner)).collect()
         };
-        Ok(tables.into_iter().zip(accesses).map(access).collect())
+        self.replicas().flat_map(|replica| -> Vec<_> { of(replica) }).collect()
     }
 
-    /// Checks that reads of `me` still hold. Returns the first that does not.
-    ///
-    /// # Errors
-    ///
-    /// As [`execute`](Self::execute).
-    pub fn validate(
-        &self,
-        epoch: u32,
-        me: Owner,
-        reads: &[Seen],
-    ) -> Result<Result<(), (Place, Invalid)>, Refusal> {
-        let tables = self.primaries(epoch, reads.iter().map(|seen| seen.place))?;
-        let validate = |(table, seen): (&Table, &Seen)| {
-            let bucket = table.bucket(seen.place.key);
-            table.validate(bucket, seen.version, Some(me)).map_err(|why| (seen.place, why))
-        };
-        Ok(tables.into_iter().zip(reads).try_for_each(validate))
-    }
-
-    /// Stores the record of a transaction that is about to commit.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`] if the record is malformed or of another epoch, the node does not store this
-    /// coordinator's records, a table is unknown, a value is too long, or the log has no room.
-    pub fn append(&self, index: Index, bytes: &[u8]) -> Result<Appended, Refusal> {
-        let record = self.decode(bytes)?;
-        let mut log =
-            self.log(record.coordinator).ok_or(Refusal::Coordinator(record.coordinator))?;
-        log.append(index, bytes).map_err(Refusal::Log)
-    }
-
-    /// Frees the records of a coordinator before `next`. Returns how many there were.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`] if the epoch is another, or the node does not store this coordinator's records.
-    pub fn acknowledge(
-        &self,
-        epoch: u32,
-        coordinator: Coordinator,
-        next: Index,
-    ) -> Result<usize, Refusal> {
-        self.check_epoch(epoch)?;
-        let mut log = self.log(coordinator).ok_or(Refusal::Coordinator(coordinator))?;
-        Ok(log.acknowledge(next))
-    }
-
-    /// Applies the writes of a record at replicas in this role. All its groups must be of partitions
-    /// that the node holds in it. A primary also unlocks their buckets.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal`] if the record is malformed, of another epoch, or not for this node: then nothing
-    /// is changed. If a single group is refused because the transaction does not hold its lock or a
-    /// commit was missed, the groups before it are applied.
-    pub fn commit(&self, role: Role, bytes: &[u8]) -> Result<Applied, Refusal> {
-        let record = self.decode(bytes)?;
-        let mut tables = Vec::with_capacity(record.groups.len());
-        for group in &record.groups {
-            let table = self.held(group.table, group.partition, role)?;
-            for entry in &group.entries {
-                let of = self.placement.partition_of(entry.key);
-                if of != group.partition {
-                    return Err(Refusal::Partition { key: entry.key, partition: of });
-                }
-                if table.bucket(entry.key) != group.bucket {
-                    let bucket = table.bucket(entry.key);
-                    return Err(Refusal::Write(WriteError::Foreign { key: entry.key, bucket }));
-                }
-            }
-            tables.push(table);
+    /// Refuses requests for others, and all requests while not all members have met this one.
+    fn check(&self, target: Target) -> Result<(), Refusal> {
+        if target.epoch != self.epoch() {
+            return Err(Refusal::Epoch(self.epoch()));
         }
-        let mut applied = Applied::Before;
-        for (table, group) in tables.into_iter().zip(&record.groups) {
-            let writes: Vec<_> = group.entries.iter().map(|entry| entry.write()).collect();
-            let now = match role {
-                Role::Backup => table.apply(group.bucket, group.base, &writes),
-                Role::Primary => commit_group(table, record.transaction, group, &writes),
-            };
-            if now.map_err(Refusal::Write)? == Applied::Now {
-                applied = Applied::Now;
-            }
+        if target.incarnation != self.incarnation {
+            return Err(Refusal::Incarnation);
         }
-        Ok(applied)
-    }
-
-    /// Frees the locks that `me` holds of these keys' buckets. Returns how many it held.
-    ///
-    /// # Errors
-    ///
-    /// As [`execute`](Self::execute).
-    pub fn unlock(&self, epoch: u32, me: Owner, keys: &[Place]) -> Result<usize, Refusal> {
-        let tables = self.primaries(epoch, keys.iter().copied())?;
-        let held = |(table, place): &(&Table, &Place)| table.unlock(table.bucket(place.key), me);
-        Ok(tables.into_iter().zip(keys).filter(held).count())
-    }
-
-    fn check_epoch(&self, epoch: u32) -> Result<(), Refusal> {
-        if epoch == self.epoch() { Ok(()) } else { Err(Refusal::Epoch(self.epoch())) }
-    }
-
-    /// The tables of keys of which this node is the primary.
-    fn primaries(
-        &self,
-        epoch: u32,
-        places: impl Iterator<Item = Place>,
-    ) -> Result<Vec<&Table>, Refusal> {
-        self.check_epoch(epoch)?;
-        let of = |place: Place| {
-            self.held(place.table, self.placement.partition_of(place.key), Role::Primary)
-        };
-        places.map(of).collect()
-    }
-
-    fn held(&self, table: u16, partition: u16, role: Role) -> Result<&Table, Refusal> {
-        if !self.settings.tables.contains_key(&table) {
-            return Err(Refusal::Table(table));
+        if !self.is_active.load(Ordering::Acquire) {
+            return Err(Refusal::NotActive);
         }
-        let at = self.placement.replicas(partition).iter().position(|&node| node == self.node);
-        if at.is_none_or(|at| (at == 0) != (role == Role::Primary)) {
-            return Err(Refusal::Role { partition, role });
-        }
-        self.tables.get(&(table, partition)).ok_or(Refusal::Role { partition, role })
-    }
-
-    /// Decodes a record that is exactly these bytes, and checks what any member can check.
-    fn decode<'a>(&self, bytes: &'a [u8]) -> Result<Record<'a>, Refusal> {
-        let (record, len) = Record::decode(bytes).map_err(Refusal::Record)?;
-        if len != bytes.len() {
-            return Err(Refusal::Trailing);
-        }
-        self.check_epoch(record.epoch)?;
-        for group in &record.groups {
-            let config = self.settings.tables.get(&group.table);
-            let longest = config.ok_or(Refusal::Table(group.table))?.longest();
-            for entry in &group.entries {
-                if let Operation::Insert(value) | Operation::Update(value) = entry.operation
-                    && value.len() > longest
-                {
-                    let (key, len) = (entry.key, value.len());
-                    return Err(Refusal::Write(WriteError::TooLong { key, len }));
-                }
-            }
-        }
-        Ok(record)
-    }
-}
-
-/// Commits a group at the primary, unless this was done before.
-fn commit_group(
-    table: &Table,
-    me: Owner,
-    group: &Group<'_>,
-    writes: &[Write<'_>],
-) -> Result<Applied, WriteError> {
-    let refused = match table.validate(group.bucket, group.base, Some(me)) {
-        Ok(()) => match table.commit(group.bucket, me, writes) {
-            Ok(_) => return Ok(Applied::Now),
-            Err(error) => error,
-        },
-        Err(Invalid::Changed(now)) if now < group.base => WriteError::Missed(now),
-        Err(Invalid::Changed(_)) => WriteError::NotOwner(None),
-        Err(Invalid::Conflict(Conflict { owner })) => WriteError::NotOwner(owner),
-    };
-    // Only the owner of the lock takes the bucket from `base` to the next version. So at a later
-    // version the same commit came before, perhaps on another thread since the look above.
-    match (refused, table.snapshot(group.bucket)?) {
-        (WriteError::NotOwner(_), Some(now)) if now.version > group.base => Ok(Applied::Before),
-        (refused, _) => Err(refused),
+        Ok(())
     }
 }
 
@@ -370,6 +241,7 @@ impl fmt::Debug for Participant {
         f.debug_struct("Participant")
             .field("node", &self.node)
             .field("epoch", &self.epoch())
+            .field("incarnation", &self.incarnation)
             .finish_non_exhaustive()
     }
 }

@@ -22,7 +22,7 @@ pub const MAX_VALUE: usize = 64 << 20;
 
 /// How a table is built. All replicas of a partition need the same configuration: it decides which
 /// keys share a bucket, and so a version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     pub(super) capacity: usize,
     pub(super) inline: usize,
@@ -32,7 +32,7 @@ pub struct Config {
 }
 
 /// How many blocks there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Spread {
     /// As many as the capacity needs.
     Computed,

@@ -4,6 +4,7 @@ use super::Table;
 use super::errors::{Full, WriteError};
 use super::ids::{Bucket, Owner, Version};
 use super::memory::{Edit, Exclusive, Payload, Shared};
+use crate::mutants::mutant;
 
 /// A change of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +193,8 @@ fn change<'t>(
     cells: Vec<Shared>,
     inline: usize,
 ) -> Result<Version, (Exclusive<'t>, Full)> {
-    let Some(version) = exclusive.version().next() else {
+    let old = exclusive.version();
+    let Some(version) = old.next() else {
         return Err((exclusive, Full::Versions));
     };
     let inserts = match writes {
@@ -219,7 +221,7 @@ fn change<'t>(
             edit.delete(write.key);
         }
     }
-    edit.publish(version);
+    edit.publish(if mutant!(VersionReused) { old } else { version });
     Ok(version)
 }
 

@@ -1,0 +1,227 @@
+//! Requests of any bytes to a participant.
+
+use std::sync::Arc;
+
+use erpc_core::service::{Borrowed, Codec, Prost, Request, Response};
+use erpc_core::status::Status;
+use erpc_txn::cluster::{Node, Placement, Ring};
+use erpc_txn::log::{Coordinator, Index, Record};
+use erpc_txn::participant::{Participant, Settings};
+use erpc_txn::proto::{
+    AcknowledgeRequest, AppendRequest, CommitRequest, ExecuteRequest, Participant as _,
+    UnlockRequest, ValidateRequest, Verdict,
+};
+use erpc_txn::service::Member;
+use erpc_txn::table::{Bucket, Config, Conflict, Owner, Snapshot};
+
+use super::super::input::Input;
+use super::repair;
+
+pub(super) const EPOCH: u32 = 5;
+pub(super) const TABLE: u16 = 7;
+/// The participant is node 0 of three. It is the primary of partition 0 and the backup of partition 2.
+pub(super) const PRIMARY_OF: u16 = 0;
+pub(super) const BACKUP_OF: u16 = 2;
+/// The transaction that holds a lock from the beginning.
+pub(super) const OTHER: u64 = 99;
+/// How many keys of each partition are loaded.
+pub(super) const LOADED: usize = 4;
+
+/// The kinds of requests, by the number in the input.
+pub(super) const EXECUTE: u8 = 0;
+pub(super) const VALIDATE: u8 = 1;
+pub(super) const APPEND: u8 = 2;
+pub(super) const COMMIT_BACKUP: u8 = 3;
+pub(super) const COMMIT_PRIMARY: u8 = 4;
+pub(super) const UNLOCK: u8 = 5;
+pub(super) const ACKNOWLEDGE: u8 = 6;
+/// Whether the record in the request gets a correct length and checksum.
+pub(super) const REPAIRED: u8 = 0x80;
+
+/// At most this many requests of an input are made.
+const REQUESTS: usize = 64;
+
+/// Fuzzes the participant's service. `data` is a list of requests: a byte with the method and whether
+/// to repair its record, the length in two bytes, and the message.
+///
+/// # Panics
+/// Panics if a request that was refused has changed something, or one that was done does something
+/// else the second time.
+pub fn txn_requests(data: &[u8]) {
+    let (_, participant) = participant();
+    let member = Member::new(participant.clone());
+    let mut input = Input::new(data);
+    for _ in 0..REQUESTS {
+        if input.is_empty() {
+            return;
+        }
+        let method = input.u8();
+        let len = usize::from(input.u8()) | usize::from(input.u8()) << 8;
+        let mut body = input.take(len).to_vec();
+        if method & REPAIRED != 0 {
+            repair_record(method & !REPAIRED, &mut body);
+        }
+        request(&participant, &member, method & !REPAIRED, &body);
+    }
+}
+
+/// A participant with some entries and a lock.
+pub(super) fn participant() -> (Arc<Ring>, Arc<Participant>) {
+    let ring = Arc::new(Ring::new(EPOCH, (0..3).map(Node), 1).expect("three nodes"));
+    let settings = Settings {
+        tables: [(TABLE, Config::new(50).max_value(100))].into(),
+        threads: 1,
+        log_bytes: 1_000,
+        log_records: 4,
+    };
+    let participant = Participant::new(Node(0), ring.clone(), settings);
+    let participant = participant.expect("node 0 is a member, and the table is small");
+    for partition in [PRIMARY_OF, BACKUP_OF] {
+        let table = participant.replica(TABLE, partition).expect("node 0 holds it");
+        for key in keys(&ring, partition).take(LOADED) {
+            table.load(key, &key.to_le_bytes()).expect("the table has room");
+        }
+    }
+    let table = participant.replica(TABLE, PRIMARY_OF).expect("node 0 holds it");
+    let locked = keys(&ring, PRIMARY_OF).next().expect("a partition has keys");
+    table.lock_for_update(locked, owner(OTHER)).expect("no other has locked it");
+    (ring, Arc::new(participant))
+}
+
+/// The keys of a partition, ascending.
+pub(super) fn keys(ring: &Ring, partition: u16) -> impl Iterator<Item = u64> {
+    (0..).filter(move |key| ring.partition_of(*key) == partition)
+}
+
+pub(super) fn owner(id: u64) -> Owner {
+    Owner::new(id).expect("the id is not 0")
+}
+
+/// All that a request may change.
+#[derive(Debug, PartialEq)]
+struct State {
+    contents: Vec<Result<Snapshot, Conflict>>,
+    locks: Vec<(u16, Bucket, Owner)>,
+    logs: Vec<(Index, Vec<Vec<u8>>)>,
+}
+
+impl State {
+    fn of(participant: &Participant) -> Self {
+        let (mut contents, mut locks) = (Vec::new(), Vec::new());
+        for partition in [PRIMARY_OF, BACKUP_OF] {
+            let table = participant.replica(TABLE, partition).expect("node 0 holds it");
+            contents.extend(table.snapshots());
+            locks.extend(table.locks().map(|(bucket, owner)| (partition, bucket, owner)));
+        }
+        let logs = (0..3).filter_map(|node| {
+            let log = participant.log(Coordinator { node, thread: 0 })?;
+            let first = log.next().0 - log.len() as u64;
+            let bytes = (first..log.next().0).filter_map(|at| log.bytes(Index(at)));
+            Some((log.next(), bytes.map(<[u8]>::to_vec).collect()))
+        });
+        let logs = logs.collect();
+        Self { contents, locks, logs }
+    }
+}
+
+/// Makes one request twice.
+fn request(participant: &Participant, member: &Member, method: u8, body: &[u8]) {
+    let before = State::of(participant);
+    let Some(verdict) = call(member, method, body) else {
+        return assert_eq!(State::of(participant), before, "a request that was not decoded");
+    };
+    let after = State::of(participant);
+    if verdict == Verdict::Done {
+        let again = call(member, method, body);
+        assert_eq!(again, Some(Verdict::Done), "what was done is done");
+        assert_eq!(State::of(participant), after, "a request changes nothing the second time");
+        return;
+    }
+    // Groups of a commit before the one that is refused are applied.
+    let is_partial = matches!(method, COMMIT_BACKUP | COMMIT_PRIMARY) && groups(body) > 1;
+    assert!(is_partial || after == before, "{verdict:?}, but {before:?} became {after:?}");
+}
+
+/// Calls a method. None if the body is not its message, or there is no such method.
+fn call(member: &Member, method: u8, body: &[u8]) -> Option<Verdict> {
+    fn decoded<M>(body: &[u8]) -> Option<Request<'static, M>>
+    where
+        Prost: Codec<M>,
+    {
+        Some(Request::new(<Prost as Codec<M>>::decode(body).ok()?))
+    }
+    fn message<M>(reply: Result<Response<M>, Status>) -> M {
+        reply.expect("a verdict, not a status").into_message().expect("an answer at once")
+    }
+    let reply = match method {
+        EXECUTE => {
+            let request = decoded::<ExecuteRequest>(body)?;
+            return Some(message(member.execute(request)).verdict());
+        }
+        VALIDATE => member.validate(decoded::<ValidateRequest>(body)?),
+        APPEND => {
+            let view = <Borrowed as Codec<AppendRequest>>::view(body);
+            let whole = <Prost as Codec<AppendRequest>>::decode(body);
+            assert_eq!(
+                view.as_ref().ok().map(|view| (view.index, view.record)),
+                whole.as_ref().ok().map(|whole| (whole.index, &whole.record[..]))
+            );
+            member.append(Request::new(view.ok()?))
+        }
+        COMMIT_BACKUP | COMMIT_PRIMARY => {
+            let view = <Borrowed as Codec<CommitRequest>>::view(body);
+            let whole = <Prost as Codec<CommitRequest>>::decode(body);
+            assert_eq!(
+                view.as_ref().ok().map(|view| view.record),
+                whole.as_ref().ok().map(|whole| &whole.record[..])
+            );
+            let request = Request::new(view.ok()?);
+            match method {
+                COMMIT_BACKUP => member.commit_backup(request),
+                _ => member.commit_primary(request),
+            }
+        }
+        UNLOCK => member.unlock(decoded::<UnlockRequest>(body)?),
+        ACKNOWLEDGE => member.acknowledge(decoded::<AcknowledgeRequest>(body)?),
+        _ => return None,
+    };
+    Some(message(reply).verdict())
+}
+
+/// The number of groups of a commit's record.
+fn groups(body: &[u8]) -> usize {
+    let request = <Prost as Codec<CommitRequest>>::decode(body);
+    let record = request.map(|request| request.record).unwrap_or_default();
+    Record::decode(&record).map_or(0, |(record, _)| record.groups.len())
+}
+
+/// Makes the record in a request correct.
+fn repair_record(method: u8, body: &mut Vec<u8>) {
+    let repaired = |record: &[u8]| {
+        let mut record = record.to_vec();
+        repair(&mut record);
+        record.into()
+    };
+    match method {
+        APPEND => {
+            let Ok(mut request) = <Prost as Codec<AppendRequest>>::decode(body) else { return };
+            request.record = repaired(&request.record);
+            *body = encoded(&request);
+        }
+        COMMIT_BACKUP | COMMIT_PRIMARY => {
+            let Ok(mut request) = <Prost as Codec<CommitRequest>>::decode(body) else { return };
+            request.record = repaired(&request.record);
+            *body = encoded(&request);
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn encoded<M>(message: &M) -> Vec<u8>
+where
+    Prost: Codec<M>,
+{
+    let mut bytes = Vec::new();
+    <Prost as Codec<M>>::encode(message, &mut bytes);
+    bytes
+}

@@ -1,0 +1,146 @@
+//! The first inputs of the transaction store's targets.
+
+use erpc_txn::log::{Coordinator, Entry, Group, Operation, Record};
+use erpc_txn::participant::Participant;
+use erpc_txn::proto::{
+    Access, AcknowledgeRequest, AppendRequest, CommitRequest, ExecuteRequest, Kind, Place, Seen,
+    UnlockRequest, ValidateRequest,
+};
+use erpc_txn::table::Version;
+
+use super::super::seeds::{Seed, push};
+use super::requests::{
+    ACKNOWLEDGE, APPEND, BACKUP_OF, COMMIT_BACKUP, COMMIT_PRIMARY, EPOCH, EXECUTE, LOADED, OTHER,
+    PRIMARY_OF, REPAIRED, TABLE, UNLOCK, VALIDATE, encoded, keys, owner, participant,
+};
+
+/// The transaction of the requests.
+const ME: u64 = 8;
+
+pub(in super::super) fn seeds(seeds: &mut Vec<Seed>) {
+    let (ring, participant) = participant();
+    let own: Vec<_> = keys(&ring, PRIMARY_OF).take(LOADED + 2).collect();
+    let backed: Vec<_> = keys(&ring, BACKUP_OF).take(LOADED).collect();
+    let update = record(&[group(&participant, PRIMARY_OF, own[1], Operation::Update(b"new"))]);
+    let insert = record(&[group(&participant, PRIMARY_OF, own[LOADED], Operation::Insert(b""))]);
+    let groups = [
+        group(&participant, PRIMARY_OF, own[1], Operation::Update(b"new")),
+        group(&participant, BACKUP_OF, backed[1], Operation::Delete),
+    ];
+    let both = record(&groups);
+    records(seeds, &[("update", &update), ("insert", &insert), ("two-partitions", &both)]);
+
+    let all = |kind| own.iter().map(move |&key| (key, kind)).collect::<Vec<_>>();
+    let read = execute(EPOCH, &all(Kind::Read));
+    let lock = execute(EPOCH, &[(own[1], Kind::Update), (own[LOADED], Kind::Insert)]);
+    let unlock = places(&own);
+    let write = [request(APPEND, &append(0, &update)), request(COMMIT_PRIMARY, &commit(&update))];
+    let freed = AcknowledgeRequest { epoch: EPOCH, node: 0, thread: 0, next: 1 };
+    let mut push = |name: &str, requests: &[&[u8]]| {
+        push(seeds, "txn_requests", name, requests.concat());
+    };
+    push("reads", &[&request(EXECUTE, &read), &request(VALIDATE, &seen(&own, 1))]);
+    push("reads-of-other-versions", &[&request(VALIDATE, &seen(&own, 3))]);
+    push("locks", &[&request(EXECUTE, &lock), &request(UNLOCK, &unlock)]);
+    let done = request(ACKNOWLEDGE, &encoded(&freed));
+    push("commit", &[&request(EXECUTE, &lock), &write.concat(), &done]);
+    push("commit-without-lock", &[&write.concat()]);
+    push("commit-of-two", &[&request(EXECUTE, &lock), &request(COMMIT_PRIMARY, &commit(&both))]);
+    let deleted = record(&[group(&participant, BACKUP_OF, backed[1], Operation::Delete)]);
+    let next = |base| {
+        let mut group = group(&participant, BACKUP_OF, backed[1], Operation::Insert(b"again"));
+        group.base = Version::new(base).expect("a low version");
+        group.new = group.base.next().expect("a low version");
+        record(&[group])
+    };
+    let at_backup = |record: &[u8]| request(COMMIT_BACKUP, &commit(record));
+    push("backup", &[&at_backup(&deleted), &at_backup(&next(2))]);
+    push("backup-with-a-gap", &[&at_backup(&next(5))]);
+    let long = record(&[group(&participant, PRIMARY_OF, own[1], Operation::Update(&[7; 101]))]);
+    push("too-long", &[&request(APPEND, &append(0, &long))]);
+    push("log-with-a-gap", &[&request(APPEND, &append(3, &update))]);
+    let full: Vec<_> = (0..5).flat_map(|at| request(APPEND, &append(at, &update))).collect();
+    push("full-log", &[&full]);
+    let mut broken = update.clone();
+    broken[44] ^= 1;
+    push("repaired", &[&request(REPAIRED | APPEND, &append(0, &broken))]);
+    push("wrong-checksum", &[&request(APPEND, &append(0, &broken))]);
+    push("other-epoch", &[&request(EXECUTE, &execute(EPOCH + 1, &all(Kind::Update)))]);
+    push("no-kind", &[&request(EXECUTE, &execute(EPOCH, &all(Kind::Unspecified)))]);
+    push("foreign-keys", &[&request(EXECUTE, &execute(EPOCH, &[(backed[0], Kind::Read)]))]);
+    push("not-a-message", &[&request(EXECUTE, &[0xFF]), &request(APPEND, &[0x12, 0xFF])]);
+}
+
+fn records(seeds: &mut Vec<Seed>, records: &[(&str, &Vec<u8>)]) {
+    for (name, record) in records {
+        push(seeds, "txn_record", *name, [&[0], &record[..]].concat());
+        let mut changed = [&[super::REPAIRED], &record[..]].concat();
+        // In the first group.
+        changed[47] ^= 1;
+        push(seeds, "txn_record", format!("{name}-repaired"), &*changed);
+        changed.truncate(record.len() - 2);
+        push(seeds, "txn_record", format!("{name}-short"), changed);
+        push(seeds, "txn_record", format!("{name}-trailing"), [&[0], &record[..], &[0]].concat());
+    }
+}
+
+fn group<'a>(
+    participant: &Participant,
+    partition: u16,
+    key: u64,
+    operation: Operation<'a>,
+) -> Group<'a> {
+    let table = participant.replica(TABLE, partition).expect("node 0 holds it");
+    let bucket = table.bucket(key);
+    let snapshot = table.snapshot(bucket).expect("the bucket is not locked");
+    let base = snapshot.map_or(Version::ZERO, |snapshot| snapshot.version);
+    let new = base.next().expect("a low version");
+    Group { table: TABLE, partition, bucket, base, new, entries: vec![Entry { key, operation }] }
+}
+
+fn record(groups: &[Group<'_>]) -> Vec<u8> {
+    let mut partitions: Vec<_> = groups.iter().map(|group| group.partition).collect();
+    partitions.dedup();
+    let record = Record {
+        epoch: EPOCH,
+        coordinator: Coordinator { node: 0, thread: 0 },
+        transaction: owner(ME),
+        partitions,
+        groups: groups.to_vec(),
+    };
+    let mut bytes = Vec::new();
+    record.encode(&mut bytes).expect("the record is consistent");
+    bytes
+}
+
+/// A request as the target reads it.
+fn request(method: u8, body: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(body.len()).expect("a short request");
+    [&[method], &len.to_le_bytes()[..], body].concat()
+}
+
+fn execute(epoch: u32, accesses: &[(u64, Kind)]) -> Vec<u8> {
+    let access =
+        |&(key, kind): &(u64, Kind)| Access { table: TABLE.into(), key, kind: kind.into() };
+    let accesses = accesses.iter().map(access).collect();
+    encoded(&ExecuteRequest { epoch, transaction: ME, accesses })
+}
+
+fn seen(keys: &[u64], version: u64) -> Vec<u8> {
+    let seen = |&key: &u64| Seen { table: TABLE.into(), key, version };
+    let reads = keys.iter().map(seen).collect();
+    encoded(&ValidateRequest { epoch: EPOCH, transaction: OTHER, reads })
+}
+
+fn places(keys: &[u64]) -> Vec<u8> {
+    let keys = keys.iter().map(|&key| Place { table: TABLE.into(), key }).collect();
+    encoded(&UnlockRequest { epoch: EPOCH, transaction: ME, keys })
+}
+
+fn append(index: u64, record: &[u8]) -> Vec<u8> {
+    encoded(&AppendRequest { index, record: record.to_vec().into() })
+}
+
+fn commit(record: &[u8]) -> Vec<u8> {
+    encoded(&CommitRequest { record: record.to_vec().into() })
+}

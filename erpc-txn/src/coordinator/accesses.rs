@@ -1,0 +1,117 @@
+//! The keys of a transaction: what it has read, locked and will write.
+
+use std::collections::HashMap;
+
+use super::bytes::ValueBytes;
+use crate::mutants::mutant;
+use crate::participant::Place;
+use crate::table::{Bucket, Version};
+
+/// A key that the transaction has read or locked.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) place: Place,
+    pub(super) partition: u16,
+    pub(super) bucket: Bucket,
+    /// At which it was read, and locked if it is locked.
+    pub(super) version: Version,
+    pub(super) is_locked: bool,
+    /// The committed value that was read.
+    pub(super) value: Option<ValueBytes>,
+    pub(super) change: Option<Change>,
+}
+
+/// What becomes of a locked key.
+#[derive(Debug, Clone)]
+pub(super) enum Change {
+    /// The key was absent.
+    Insert(Vec<u8>),
+    /// The key was present.
+    Update(Vec<u8>),
+    /// The key was present.
+    Delete,
+}
+
+impl Entry {
+    /// The value as the transaction sees it, after its own changes.
+    pub(super) fn current(&self) -> Option<&[u8]> {
+        if mutant!(OwnWritesUnseen) && self.value.is_some() {
+            return self.value.as_deref();
+        }
+        match &self.change {
+            Some(Change::Insert(value) | Change::Update(value)) => Some(value),
+            Some(Change::Delete) => None,
+            None => self.value.as_deref(),
+        }
+    }
+
+    /// Writes a value to a locked key that is present. False if it is not.
+    pub(super) fn write(&mut self, value: Vec<u8>) -> bool {
+        if !self.is_locked || self.current().is_none() {
+            return false;
+        }
+        self.put(value);
+        true
+    }
+
+    /// Gives a locked key a value, whether it is present or not.
+    pub(super) fn put(&mut self, value: Vec<u8>) {
+        let was_present = self.value.is_some();
+        self.change = Some(if was_present { Change::Update(value) } else { Change::Insert(value) });
+    }
+
+    /// Deletes a locked key that is present. False if it is not.
+    pub(super) fn delete(&mut self) -> bool {
+        if !self.is_locked || self.current().is_none() {
+            return false;
+        }
+        // A key that this transaction has inserted is as if it had never been there.
+        self.change = self.value.is_some().then_some(Change::Delete);
+        true
+    }
+}
+
+/// The keys of a transaction, each once. Few as a rule, so a search looks at all of them.
+#[derive(Debug, Default)]
+pub(super) struct Accesses {
+    entries: Vec<Entry>,
+    /// Used from [`MANY`] entries on.
+    index: HashMap<Place, usize>,
+}
+
+const MANY: usize = 16;
+
+impl Accesses {
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(super) fn find(&self, place: Place) -> Option<&Entry> {
+        self.position(place).map(|at| &self.entries[at])
+    }
+
+    pub(super) fn find_mut(&mut self, place: Place) -> Option<&mut Entry> {
+        self.position(place).map(|at| &mut self.entries[at])
+    }
+
+    fn position(&self, place: Place) -> Option<usize> {
+        if self.entries.len() < MANY {
+            self.entries.iter().position(|entry| entry.place == place)
+        } else {
+            self.index.get(&place).copied()
+        }
+    }
+
+    /// Adds a key that is not there yet.
+    pub(super) fn add(&mut self, entry: Entry) {
+        debug_assert!(self.position(entry.place).is_none());
+        self.entries.push(entry);
+        let len = self.entries.len();
+        if len >= MANY {
+            // All of them, once there are many; then only the new one.
+            let from = if len == MANY { 0 } else { len - 1 };
+            let new = self.entries.iter().enumerate().skip(from);
+            self.index.extend(new.map(|(at, entry)| (entry.place, at)));
+        }
+    }
+}

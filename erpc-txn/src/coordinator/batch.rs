@@ -1,0 +1,114 @@
+//! Several accesses in one round trip.
+
+use std::marker::PhantomData;
+
+use erpc::{Transport, Udp};
+
+use super::Transaction;
+use super::errors::{Abort, Reason};
+use crate::codec::{Key, TypedTable, Value};
+use crate::participant::{Kind, Place};
+
+/// Accesses that are sent together, one message for each node that has keys of them.
+#[must_use = "call `send`"]
+pub struct Batch<'t, T: Transport = Udp> {
+    transaction: &'t Transaction<T>,
+    wanted: Vec<Wanted>,
+    error: Option<Abort>,
+}
+
+/// An access of a batch.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) place: Place,
+    pub(super) kind: Kind,
+    /// For inserts.
+    pub(super) value: Option<Vec<u8>>,
+}
+
+/// Where the result of a read is.
+#[derive(Debug)]
+#[must_use = "take its result"]
+pub struct Ticket<V> {
+    place: Place,
+    value: PhantomData<fn() -> V>,
+}
+
+/// The results of a batch.
+#[derive(Debug)]
+pub struct Results<'t, T: Transport = Udp> {
+    transaction: &'t Transaction<T>,
+}
+
+impl<'t, T: Transport> Batch<'t, T> {
+    pub(super) fn new(transaction: &'t Transaction<T>) -> Self {
+        Self { transaction, wanted: Vec::new(), error: None }
+    }
+
+    /// Adds a [read](Transaction::read).
+    pub fn read<K: Key, V: Value>(&mut self, table: TypedTable<K, V>, key: K) -> Ticket<V> {
+        self.add(table.id(), key.number(), Kind::Read)
+    }
+
+    /// Adds a [read for an update](Transaction::read_for_update).
+    pub fn read_for_update<K: Key, V: Value>(
+        &mut self,
+        table: TypedTable<K, V>,
+        key: K,
+    ) -> Ticket<V> {
+        self.add(table.id(), key.number(), Kind::Update)
+    }
+
+    /// Adds an [insert](Transaction::insert).
+    pub fn insert<K: Key, V: Value>(&mut self, table: TypedTable<K, V>, key: K, value: &V) {
+        let place = Place { table: table.id(), key: key.number() };
+        match self.transaction.encode(place, value) {
+            Ok(value) => {
+                self.wanted.push(Wanted { place, kind: Kind::Insert, value: Some(value) });
+            }
+            Err(error) => self.error = Some(error),
+        }
+    }
+
+    /// Makes the accesses. If one fails, the attempt cannot commit.
+    ///
+    /// # Errors
+    ///
+    /// As those of the single accesses.
+    pub async fn send(self) -> Result<Results<'t, T>, Abort> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        self.transaction.attempt.access(self.wanted).await?;
+        Ok(Results { transaction: self.transaction })
+    }
+
+    fn add<V>(&mut self, table: u16, key: u64, kind: Kind) -> Ticket<V> {
+        let place = Place { table, key };
+        self.wanted.push(Wanted { place, kind, value: None });
+        Ticket { place, value: PhantomData }
+    }
+}
+
+impl<T: Transport> Results<'_, T> {
+    /// The result of a read: the key's value, none if it is absent.
+    ///
+    /// # Errors
+    ///
+    /// [`Abort`] if the table's codec refuses the stored value.
+    pub fn take<V: Value>(&mut self, ticket: Ticket<V>) -> Result<Option<V>, Abort> {
+        let accesses = self.transaction.attempt.accesses.borrow();
+        let place = ticket.place;
+        let value = accesses.find(place).and_then(|entry| entry.current()).map(V::decode);
+        value.transpose().map_err(|error| {
+            let error = std::sync::Arc::new(error);
+            self.transaction.attempt.doom(Reason::Value { place, error })
+        })
+    }
+}
+
+impl<T: Transport> std::fmt::Debug for Batch<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}

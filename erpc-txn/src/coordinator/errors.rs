@@ -1,0 +1,220 @@
+//! How transactions end without a commit.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::NodeId;
+use crate::participant::Place;
+use crate::table::Owner;
+
+/// A transaction did not commit for certain.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TransactError {
+    /// The transaction has changed nothing, and will not.
+    Aborted(Reason),
+    /// The transaction's writes are stored at some nodes, but not at all that should have them. It may
+    /// commit later, or be aborted by recovery. Its keys stay locked until then.
+    Unknown {
+        /// The transaction.
+        transaction: Owner,
+        /// The node that does not answer; none if the deadline passed first.
+        node: Option<NodeId>,
+    },
+}
+
+/// Why a transaction was aborted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Another transaction held the lock of the key's bucket at each attempt.
+    Conflict(Place),
+    /// Another transaction changed the key, or one of its bucket, at each attempt.
+    Changed(Place),
+    /// The key to insert is present.
+    Present(Place),
+    /// The table has no room for the key.
+    Full(Place),
+    /// A node that holds a replica of a key, or stores the coordinator's records, cannot be reached
+    /// or has lost its memory.
+    Unavailable(NodeId),
+    /// Not all members have met yet.
+    NotReady(NodeId),
+    /// The deadline passed before the commit began.
+    Deadline,
+    /// The transaction's closure wanted it.
+    Explicit(Arc<dyn Error + Send + Sync>),
+    /// The table's codec refused a stored value. The tables of two programs differ.
+    Value {
+        /// The key.
+        place: Place,
+        /// What the codec says.
+        error: Arc<dyn Error + Send + Sync>,
+    },
+    /// The closure wrote or deleted a key that it had not read for an update or inserted, or that is
+    /// absent.
+    NotLocked(Place),
+    /// No table has this id.
+    NoTable(u16),
+    /// The value has this many bytes, more than the table allows.
+    ValueTooLong {
+        /// The key.
+        place: Place,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The writes together have this many bytes, more than the log or a message can hold.
+    TooLong(usize),
+    /// The closure used the transaction after its end.
+    Ended,
+    /// A node refused a request. A fault of the store, or different settings at two nodes.
+    Refused {
+        /// The node.
+        node: NodeId,
+        /// What it says.
+        reason: String,
+    },
+}
+
+impl Reason {
+    /// Whether another attempt may succeed.
+    pub(super) fn is_transient(&self) -> bool {
+        matches!(self, Self::Conflict(_) | Self::Changed(_) | Self::NotReady(_))
+    }
+}
+
+/// The transaction cannot commit any more. A transaction's closure returns it with `?`. Every error
+/// type converts to it, and then is the [reason](Reason::Explicit) of the abort.
+#[derive(Debug)]
+pub struct Abort(Box<Reason>);
+
+impl Abort {
+    pub(super) fn new(reason: Reason) -> Self {
+        Self(Box::new(reason))
+    }
+
+    pub(super) fn into_reason(self) -> Reason {
+        *self.0
+    }
+
+    /// The reason.
+    #[must_use]
+    pub fn reason(&self) -> &Reason {
+        &self.0
+    }
+}
+
+// `Abort` itself is no `Error`, or this would overlap with the conversion of `Abort` to itself.
+impl<E: Error + Send + Sync + 'static> From<E> for Abort {
+    fn from(error: E) -> Self {
+        Self::new(Reason::Explicit(Arc::new(error)))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conflict(Place { table, key }) => {
+                write!(f, "other transactions held the lock of key {key} of table {table}")
+            }
+            Self::Changed(Place { table, key }) => {
+                write!(f, "other transactions changed key {key} of table {table}")
+            }
+            Self::Present(Place { table, key }) => {
+                write!(f, "key {key} of table {table} is present already")
+            }
+            Self::Full(Place { table, key }) => {
+                write!(f, "no room for key {key} of table {table}; configure a larger capacity")
+            }
+            Self::Unavailable(node) => {
+                write!(f, "node {node} cannot be reached or has lost its memory")
+            }
+            Self::NotReady(node) => write!(f, "node {node} has not met all members yet"),
+            Self::Deadline => f.write_str("the deadline passed before the commit began"),
+            Self::Explicit(error) => error.fmt(f),
+            Self::Value { place: Place { table, key }, error } => {
+                write!(f, "the value of key {key} of table {table} cannot be decoded: {error}")
+            }
+            Self::NotLocked(Place { table, key }) => write!(
+                f,
+                "key {key} of table {table} was neither read for an update nor inserted, or it is \
+                 absent; call read_for_update before a write"
+            ),
+            Self::NoTable(table) => write!(f, "there is no table {table}"),
+            Self::ValueTooLong { place: Place { table, key }, len } => write!(
+                f,
+                "the value of key {key} of table {table} has {len} bytes, more than the table allows"
+            ),
+            Self::TooLong(len) => write!(
+                f,
+                "the writes have {len} bytes; write less at once, or configure larger logs and messages"
+            ),
+            Self::Ended => f.write_str("the transaction has ended"),
+            Self::Refused { node, reason } => write!(f, "node {node} refused: {reason}"),
+        }
+    }
+}
+
+impl fmt::Display for TransactError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Aborted(reason) => write!(f, "aborted: {reason}"),
+            Self::Unknown { transaction, node: Some(node) } => write!(
+                f,
+                "unknown: transaction {transaction} may commit later, because node {node} does not answer"
+            ),
+            Self::Unknown { transaction, node: None } => write!(
+                f,
+                "unknown: transaction {transaction} may commit later, because the deadline passed during the commit"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Abort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for TransactError {}
+
+/// Limits of a transaction.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The time that the transaction may take with all its attempts. Default: 1 s.
+    pub deadline: Duration,
+    /// The most attempts. Default: any number until the deadline.
+    pub attempts: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { deadline: Duration::from_secs(1), attempts: u32::MAX }
+    }
+}
+
+impl Limits {
+    /// The default limits.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With this deadline.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// With at most this many attempts, at least one.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts.max(1);
+        self
+    }
+}

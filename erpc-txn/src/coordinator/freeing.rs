@@ -1,0 +1,85 @@
+//! Tells other nodes of transactions that have ended, if no further record does.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use erpc::Transport;
+
+use super::Inner;
+use super::peers::Peer;
+use crate::proto::{self, Verdict};
+
+/// Records tell a log which transactions have ended. After this time without a record, a message
+/// tells it.
+const SILENCE: Duration = Duration::from_millis(5);
+
+impl<T: Transport> Inner<T> {
+    /// Notes the end of a transaction whose record of this length is in all logs.
+    pub(super) fn end_record(self: &Rc<Self>, sequence: u64, len: usize) {
+        self.free_here(sequence, len);
+        for node in &self.log_nodes {
+            self.peers[node].space.end(sequence, len);
+        }
+        if !self.log_nodes.is_empty() {
+            self.start_freeing();
+        }
+    }
+
+    /// Starts the task that tells other nodes what has ended, unless it runs.
+    pub(super) fn start_freeing(self: &Rc<Self>) {
+        if !self.is_freeing.replace(true) {
+            erpc::spawn(Rc::clone(self).free_in_time());
+        }
+    }
+
+    async fn free_in_time(self: Rc<Self>) {
+        loop {
+            let attempts = self.counting.get().attempts;
+            erpc::sleep(SILENCE).await;
+            let has_news =
+                |peer: &&Rc<Peer<T>>| peer.space.has_ended() || peer.buried.get().is_some();
+            let waiting: Vec<_> = self.peers.values().filter(has_news).collect();
+            if waiting.is_empty() {
+                self.is_freeing.set(false);
+                return;
+            }
+            // While transactions run, their records tell the logs.
+            if self.counting.get().attempts == attempts {
+                for peer in waiting {
+                    self.free_at(peer).await;
+                }
+            }
+        }
+    }
+
+    /// Tells one node. If it does not answer, it is told later.
+    pub(super) async fn free_at(&self, peer: &Rc<Peer<T>>) {
+        let Some(target) = peer.target(&self.participant) else { return };
+        let ended = peer.space.take_ended();
+        let floor = self.sequences.floor();
+        self.counting.add(|counts| counts.freeing_messages += 1);
+        let request = proto::FinishRequest {
+            epoch: target.epoch,
+            incarnation: target.incarnation,
+            node: self.coordinator.node.into(),
+            thread: self.coordinator.thread.into(),
+            floor,
+            ended: ended.iter().map(|(sequence, _)| *sequence).collect(),
+            bury: false,
+        };
+        match peer.client.finish(request).await {
+            Ok(reply) if reply.verdict() == Verdict::Done => {
+                peer.space.give_back(&ended);
+                // The last one may be another by now.
+                if peer.buried.get().is_some_and(|buried| buried < floor) {
+                    peer.buried.set(None);
+                }
+            }
+            Ok(_) => peer.space.put_back(ended),
+            Err(error) => {
+                peer.space.put_back(ended);
+                peer.failed(&self.participant, &error);
+            }
+        }
+    }
+}

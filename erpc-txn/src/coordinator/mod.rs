@@ -1,0 +1,266 @@
+//! Transactions: what a node does to run them.
+//!
+//! A [`Node`] is one thread of a member. It coordinates transactions, which are tasks of the thread's
+//! event loop: while one waits for messages, others run.
+//!
+//! ```text
+//! transact ─> Transaction ─> execute ──────────> participants (own one: a function call)
+//!    │            │ reads, locks, changes
+//!    │            v
+//!    └──────> commit: validate, append, back up, commit ──> participants
+//!                 │ fails before the append            │ a node does not answer
+//!                 v                                    v
+//!             release: unlock                      goes on in the background: `Unknown`
+//! ```
+//!
+//! * `accesses`: the keys of a transaction, with its own changes.
+//! * `execute`: reads and locks.
+//! * `commit`: the phases of the commit. `plan` says which writes go where.
+//! * `deliver`: one message to several nodes, until each has answered.
+//! * `release`: the end of an aborted transaction.
+//! * `peers`, `space`, `sequence`: the other members, room in their logs, transactions that are
+//!   active.
+#![forbid(unsafe_code)]
+
+mod accesses;
+mod batch;
+mod bytes;
+mod commit;
+mod counts;
+mod deliver;
+mod errors;
+mod execute;
+mod freeing;
+mod peers;
+mod plan;
+mod recorder;
+mod release;
+mod sequence;
+mod space;
+#[cfg(test)]
+mod tests;
+mod transact;
+mod transaction;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub use batch::{Batch, Results, Ticket};
+use counts::Counting;
+pub use counts::Counts;
+use erpc::{Channel, Endpoint, Transport, Udp};
+pub use errors::{Abort, Limits, Reason, TransactError};
+use peers::{Peer, Peers};
+pub use recorder::Recorder;
+use sequence::Sequences;
+use space::{Bounds, Space};
+pub use transaction::Transaction;
+
+use crate::cluster::NodeId;
+use crate::log::{Coordinator, MAX_RECORD};
+use crate::participant::{Participant, Place};
+
+/// One thread of a member: it coordinates transactions. Clones are the same thread.
+///
+/// Its transactions run on the endpoint of this thread, which also serves the member's
+/// [`service`](crate::service::Member) as a rule.
+pub struct Node<T: Transport = Udp> {
+    inner: Rc<Inner<T>>,
+}
+
+struct Inner<T: Transport> {
+    participant: Arc<Participant>,
+    coordinator: Coordinator,
+    peers: Peers<T>,
+    /// The nodes other than this one that store this coordinator's records.
+    log_nodes: Vec<NodeId>,
+    /// Of this node's own log.
+    own_space: Space,
+    bounds: Bounds,
+    sequences: Sequences,
+    counting: Counting,
+    /// A task frees records, see `freeing`.
+    is_freeing: Cell<bool>,
+    /// For pauses between attempts.
+    random: Cell<u64>,
+    recorder: RefCell<Option<Recorder>>,
+    /// The endpoint's own, to know it again.
+    home: Rc<Home>,
+}
+
+/// A value of which each endpoint has one.
+struct Home;
+
+/// A coordinator was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The settings have fewer threads.
+    Thread(u16),
+    /// There is no channel to this member.
+    NoChannel(NodeId),
+}
+
+impl<T: Transport> Node<T> {
+    /// Thread `thread` of the member that `participant` is. `channels` are its channels to the other
+    /// members, all of the endpoint `on`. It begins to introduce the member to them.
+    ///
+    /// A thread must have only one `Node` in the life of the participant, because the ids of its
+    /// transactions begin at 1.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such thread, or a channel is missing.
+    pub fn open(
+        on: &Endpoint<T>,
+        participant: Arc<Participant>,
+        thread: u16,
+        channels: impl IntoIterator<Item = (NodeId, Channel<T>)>,
+    ) -> Result<Self, OpenError> {
+        let settings = participant.settings();
+        if thread >= settings.threads {
+            return Err(OpenError::Thread(thread));
+        }
+        let me = participant.node();
+        let mut channels: BTreeMap<_, _> = channels.into_iter().collect();
+        let placement = participant.placement();
+        let mut peers = Peers::new();
+        for &node in placement.nodes().iter().filter(|&&node| node != me) {
+            let channel = channels.remove(&node).ok_or(OpenError::NoChannel(node))?;
+            peers.insert(node, Rc::new(Peer::new(node, channel)));
+        }
+        let log_nodes = placement.log_replicas(me).iter().copied().filter(|&of| of != me).collect();
+        let bounds =
+            Bounds { bytes: settings.log_bytes.min(MAX_RECORD), records: settings.log_records };
+        let coordinator = Coordinator { node: me.0, thread };
+        let random = u64::from(me.0) << 32 | u64::from(thread) << 16 | 1;
+        let inner = Rc::new(Inner {
+            coordinator,
+            peers,
+            log_nodes,
+            own_space: Space::default(),
+            bounds,
+            sequences: Sequences::new(),
+            counting: Counting::default(),
+            is_freeing: Cell::new(false),
+            random: Cell::new(random),
+            recorder: RefCell::default(),
+            home: on.local(|_| Home),
+            participant,
+        });
+        for peer in inner.peers.values() {
+            if let Some(meeting) = peer.meeting(&inner.participant) {
+                on.spawn(meeting);
+            }
+        }
+        Ok(Self { inner })
+    }
+
+    /// The member.
+    #[must_use]
+    pub fn participant(&self) -> &Arc<Participant> {
+        &self.inner.participant
+    }
+
+    /// What this thread has done.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.inner.counting.get()
+    }
+
+    /// The number of transactions that have not ended. After its outcome was returned, a transaction
+    /// ends when its locks are released.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.inner.sequences.active()
+    }
+
+    /// The number of records of this coordinator in the logs of all nodes, as far as it knows.
+    #[must_use]
+    pub fn records(&self) -> usize {
+        let others = self.inner.peers.values().map(|peer| peer.space.records());
+        self.inner.own_space.records() + others.sum::<usize>()
+    }
+
+    /// The members that this thread cannot reach: a call failed, and no introduction has succeeded
+    /// since.
+    #[must_use]
+    pub fn unreachable(&self) -> Vec<NodeId> {
+        let down = self.inner.peers.values().filter(|peer| peer.is_down());
+        down.map(|peer| peer.node).collect()
+    }
+
+    /// Records all further attempts, for the checker of serializability.
+    pub fn record(&self, recorder: &Recorder) {
+        self.inner.recorder.replace(Some(recorder.clone()));
+    }
+
+    /// Waits until all members have accepted this one, so that it serves.
+    pub async fn ready(&self) {
+        let (mut pause, longest) = peers::PAUSES;
+        while !self.inner.participant.is_active() {
+            erpc::sleep(pause).await;
+            pause = (pause * 2).min(longest);
+        }
+    }
+}
+
+impl<T: Transport> Inner<T> {
+    /// The node's endpoint, if its loop runs now.
+    fn endpoint(&self) -> Option<Endpoint<T>> {
+        Endpoint::current().filter(|running| Rc::ptr_eq(&running.local(|_| Home), &self.home))
+    }
+
+    fn me(&self) -> NodeId {
+        self.participant.node()
+    }
+
+    /// The partition of a key and its primary.
+    fn primary(&self, place: Place) -> (u16, NodeId) {
+        let placement = self.participant.placement();
+        let partition = placement.partition_of(place.key);
+        let primary = placement.replicas(partition).first().copied();
+        (partition, primary.expect("each partition has a primary"))
+    }
+
+    /// A random number below `bound`, which is not 0.
+    fn random(&self, bound: u64) -> u64 {
+        // SplitMix64.
+        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(state);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+impl<T: Transport> Clone for Node<T> {
+    fn clone(&self) -> Self {
+        Self { inner: Rc::clone(&self.inner) }
+    }
+}
+
+impl<T: Transport> fmt::Debug for Node<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("coordinator", &self.inner.coordinator)
+            .field("counts", &self.counts())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Thread(thread) => {
+                write!(f, "thread {thread}; configure more threads, which are numbered from 0")
+            }
+            Self::NoChannel(node) => write!(f, "there is no channel to node {node}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}

@@ -1,0 +1,87 @@
+//! The end of an attempt that does not commit.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use erpc::Transport;
+
+use super::Inner;
+use super::deliver::{Doubt, Message, in_foreground};
+use super::execute::{Lock, LockState};
+use super::transaction::Attempt;
+use crate::check::Outcome;
+use crate::cluster::NodeId;
+use crate::mutants::mutant;
+use crate::participant::Place;
+use crate::table::Owner;
+
+impl<T: Transport> Attempt<T> {
+    /// Aborts the attempt: frees its locks. Waits for that as long as all nodes answer.
+    pub(super) async fn release(&self) {
+        let Some(end) = self.end_without_commit() else { return };
+        let limit = self.time_left();
+        in_foreground(&self.inner, end, &self.doubt, limit).await;
+    }
+
+    /// The end of an attempt that has no record in a log. None if the attempt has ended already, or
+    /// there is nothing left to do.
+    fn end_without_commit(&self) -> Option<impl Future<Output = ()> + use<T>> {
+        if self.is_over.replace(true) {
+            return None;
+        }
+        self.note(Outcome::Aborted);
+        let locks = self.locks.take();
+        let messages = unlocks(self.id, &locks);
+        if messages.is_empty() {
+            self.inner.sequences.end(self.sequence);
+            return None;
+        }
+        self.inner
+            .counting
+            .requests(locks.iter().filter(|lock| lock.state != LockState::Free).count());
+        let (inner, sequence, doubt) =
+            (Rc::clone(&self.inner), self.sequence, Rc::clone(&self.doubt));
+        Some(async move { inner.end_with(sequence, &messages, &doubt).await })
+    }
+}
+
+impl<T: Transport> Inner<T> {
+    /// Delivers the last messages of a transaction.
+    pub(super) async fn end_with(
+        self: &Rc<Self>,
+        sequence: u64,
+        messages: &[(NodeId, Message)],
+        doubt: &Rc<Doubt>,
+    ) {
+        // A node that is lost has no locks any more.
+        self.deliver(messages, doubt).await;
+        self.sequences.end(sequence);
+    }
+}
+
+/// What unlocks the buckets that a transaction may have locked, for each primary.
+pub(super) fn unlocks(transaction: Owner, locks: &[Lock]) -> Vec<(NodeId, Message)> {
+    let mut nodes: BTreeMap<NodeId, (Vec<Place>, bool)> = BTreeMap::new();
+    for lock in locks.iter().filter(|lock| lock.state != LockState::Free) {
+        let is_forgotten = mutant!(SentLocksForgotten) && lock.state == LockState::Sent;
+        if mutant!(AbortKeepsLocks) || is_forgotten {
+            continue;
+        }
+        let (places, bury) = nodes.entry(lock.node).or_default();
+        places.push(lock.place);
+        *bury |= lock.state == LockState::Sent;
+    }
+    let message = |(node, (places, bury))| (node, Message::Unlock { transaction, places, bury });
+    nodes.into_iter().map(message).collect()
+}
+
+impl<T: Transport> Drop for Attempt<T> {
+    fn drop(&mut self) {
+        // An attempt whose task was dropped. Without a loop that runs, the node is gone.
+        if let Some(endpoint) = self.inner.endpoint()
+            && let Some(end) = self.end_without_commit()
+        {
+            endpoint.spawn(end);
+        }
+    }
+}

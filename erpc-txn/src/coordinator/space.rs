@@ -1,0 +1,95 @@
+//! Room in the logs that store a coordinator's records.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+use crate::mutants::mutant;
+
+/// What the coordinator has stored in its log at one node.
+///
+/// Only this coordinator writes to the log, so it knows how full the log is, and waits for room
+/// before it sends a record. A log never refuses a record of a transaction that holds locks.
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    bytes: Cell<usize>,
+    records: Cell<usize>,
+    /// Transactions that have ended, and whose records the node does not know to be free: sequence
+    /// number and length.
+    ended: RefCell<Vec<(u64, usize)>>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+/// Bounds of a log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) bytes: usize,
+    pub(super) records: usize,
+}
+
+impl Space {
+    /// Takes room for a record, if there is some.
+    pub(super) fn take(&self, len: usize, bounds: Bounds) -> bool {
+        let (bytes, records) = (self.bytes.get() + len, self.records.get() + 1);
+        let fits = bytes <= bounds.bytes && records <= bounds.records;
+        if fits {
+            self.bytes.set(bytes);
+            self.records.set(records);
+        }
+        fits
+    }
+
+    /// Gives back the room of records that the log has freed.
+    pub(super) fn give_back(&self, freed: &[(u64, usize)]) {
+        if mutant!(RoomNotGivenBack) {
+            return;
+        }
+        let bytes: usize = freed.iter().map(|(_, len)| len).sum();
+        self.bytes.set(self.bytes.get() - bytes);
+        self.records.set(self.records.get() - freed.len());
+        self.wake();
+    }
+
+    /// A transaction with a record of this length has ended.
+    pub(super) fn end(&self, sequence: u64, len: usize) {
+        self.ended.borrow_mut().push((sequence, len));
+        self.wake();
+    }
+
+    /// Takes the transactions that have ended, to tell the node. If the node does not learn of them,
+    /// [`put_back`](Self::put_back) them.
+    pub(super) fn take_ended(&self) -> Vec<(u64, usize)> {
+        self.ended.take()
+    }
+
+    pub(super) fn put_back(&self, ended: Vec<(u64, usize)>) {
+        self.ended.borrow_mut().extend(ended);
+        self.wake();
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        !self.ended.borrow().is_empty()
+    }
+
+    /// The number of records that the log may hold.
+    pub(super) fn records(&self) -> usize {
+        self.records.get()
+    }
+
+    /// Waits until something has changed.
+    pub(super) async fn change(&self) {
+        let mut is_first = true;
+        poll_fn(|cx| {
+            if !std::mem::take(&mut is_first) {
+                return Poll::Ready(());
+            }
+            self.waiting.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn wake(&self) {
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+}

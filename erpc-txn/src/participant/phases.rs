@@ -1,0 +1,254 @@
+//! The phases of a transaction at its participants.
+
+use super::{Access, Found, Kind, Participant, Place, Refusal, Role, Seen, Target};
+use crate::log::{Appended, Coordinator, Group, Operation, Record};
+use crate::mutants::mutant;
+use crate::table::{Applied, Conflict, Invalid, LockError, Owner, Read, Table, Write, WriteError};
+
+impl Participant {
+    /// Reads keys, and locks those that `me` will write. Each access has its own result. A failed one
+    /// leaves the locks of the others; [`unlock`](Self::unlock) frees them.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if the request is for another member, a key is not of a table and partition whose
+    /// primary is here, or the transaction has ended. Then nothing is locked.
+    pub fn execute(
+        &self,
+        target: Target,
+        me: Owner,
+        accesses: &[Access],
+    ) -> Result<Vec<Found>, Refusal> {
+        let tables = self.primaries(target, accesses.iter().map(|access| access.place))?;
+        // Held while the locks are taken, so that all of them come before an `unlock` that buries the
+        // transaction, or none.
+        let locks = accesses.iter().any(|access| access.kind != Kind::Read);
+        let (coordinator, sequence) = Coordinator::of(me);
+        let state = if locks { Some(self.coordinated(coordinator)?) } else { None };
+        if state.as_ref().is_some_and(|state| state.has_ended(sequence)) {
+            return Err(Refusal::Ended);
+        }
+        let access = |(table, access): (&Table, &Access)| {
+            let key = access.place.key;
+            let read = match access.kind {
+                Kind::Read if mutant!(LockedReadsAllowed) => read_locked(table, key, me),
+                Kind::Read => table.get(key, Some(me)).map_err(LockError::from),
+                Kind::Update if mutant!(LockNotTaken) => {
+                    table.get(key, Some(me)).map_err(LockError::from)
+                }
+                Kind::Update => table.lock_for_update(key, me),
+                Kind::Insert => {
+                    table.lock_for_insert(key, me).map(|version| Read { version, value: None })
+                }
+            };
+            Found { bucket: table.bucket(key), read }
+        };
+        Ok(tables.into_iter().zip(accesses).map(access).collect())
+    }
+
+    /// Checks that reads of `me` still hold. Returns the first that does not.
+    ///
+    /// # Errors
+    ///
+    /// As [`execute`](Self::execute).
+    pub fn validate(
+        &self,
+        target: Target,
+        me: Owner,
+        reads: &[Seen],
+    ) -> Result<Result<(), (Place, Invalid)>, Refusal> {
+        let tables = self.primaries(target, reads.iter().map(|seen| seen.place))?;
+        let validate = |(table, seen): (&Table, &Seen)| {
+            let bucket = table.bucket(seen.place.key);
+            let valid = table.validate(bucket, seen.version, Some(me));
+            if mutant!(LockedReadsValid) && matches!(valid, Err(Invalid::Conflict(_))) {
+                return Ok(());
+            }
+            valid.map_err(|why| (seen.place, why))
+        };
+        Ok(tables.into_iter().zip(reads).try_for_each(validate))
+    }
+
+    /// Stores the record of a transaction that is about to commit. Also frees the records of the same
+    /// coordinator before `floor`, and those in `ended`, as [`finish`](Self::finish) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if the request is for another member, the record is malformed or of another epoch,
+    /// the node does not store this coordinator's records, a table is unknown, a value is too long,
+    /// the transaction has ended, or the log has no room.
+    pub fn append(
+        &self,
+        target: Target,
+        record: &[u8],
+        floor: u64,
+        ended: impl IntoIterator<Item = u64>,
+    ) -> Result<Appended, Refusal> {
+        let Record { coordinator, transaction, .. } = self.decode(target, record)?;
+        let (_, sequence) = Coordinator::of(transaction);
+        let mut state = self.coordinated(coordinator)?;
+        state.end(floor, ended, false);
+        if state.has_ended(sequence) {
+            return Err(Refusal::Ended);
+        }
+        state.log(coordinator)?.append(sequence, record).map_err(Refusal::Log)
+    }
+
+    /// Applies the writes of a record at replicas in this role. All its groups must be of partitions
+    /// that the node holds in it. A primary also unlocks their buckets.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] if the request is for another member, or the record is malformed, of another epoch
+    /// or not for this node: then nothing is changed. If a single group is refused because the transaction does not hold its lock or a
+    /// commit was missed, the groups before it are applied.
+    pub fn commit(&self, target: Target, role: Role, record: &[u8]) -> Result<Applied, Refusal> {
+        let record = self.decode(target, record)?;
+        let mut tables = Vec::with_capacity(record.groups.len());
+        for group in &record.groups {
+            let table = self.held(group.table, group.partition, role)?;
+            for entry in &group.entries {
+                let of = self.placement.partition_of(entry.key);
+                if of != group.partition {
+                    return Err(Refusal::Partition { key: entry.key, partition: of });
+                }
+                if table.bucket(entry.key) != group.bucket {
+                    let bucket = table.bucket(entry.key);
+                    return Err(Refusal::Write(WriteError::Foreign { key: entry.key, bucket }));
+                }
+            }
+            tables.push(table);
+        }
+        let mut applied = Applied::Before;
+        for (table, group) in tables.into_iter().zip(&record.groups) {
+            let writes: Vec<_> = group.entries.iter().map(|entry| entry.write()).collect();
+            let now = match role {
+                Role::Backup if mutant!(BackupAppliesAnything) => {
+                    let now = table.snapshot(group.bucket).ok().flatten();
+                    let version = now.map_or(group.base, |snapshot| snapshot.version);
+                    table.apply(group.bucket, version, &writes)
+                }
+                Role::Backup => table.apply(group.bucket, group.base, &writes),
+                Role::Primary => commit_group(table, record.transaction, group, &writes),
+            };
+            if now.map_err(Refusal::Write)? == Applied::Now {
+                applied = Applied::Now;
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Frees the locks that `me` holds of these keys' buckets. Returns how many it held. If `bury` is
+    /// set, an [`execute`](Self::execute) of the transaction that comes later is refused.
+    ///
+    /// # Errors
+    ///
+    /// As [`execute`](Self::execute).
+    pub fn unlock(
+        &self,
+        target: Target,
+        me: Owner,
+        keys: &[Place],
+        bury: bool,
+    ) -> Result<usize, Refusal> {
+        let tables = self.primaries(target, keys.iter().copied())?;
+        if bury {
+            let (coordinator, sequence) = Coordinator::of(me);
+            self.coordinated(coordinator)?.bury(sequence);
+        }
+        let held = |(table, place): &(&Table, &Place)| {
+            let bucket = table.bucket(place.key);
+            if mutant!(ForeignUnlock) {
+                let lock = table.locks().find(|(locked, _)| *locked == bucket);
+                return lock.is_some_and(|(_, owner)| table.unlock(bucket, owner));
+            }
+            table.unlock(bucket, me)
+        };
+        Ok(tables.into_iter().zip(keys).filter(held).count())
+    }
+
+    /// The tables of keys of which this node is the primary.
+    fn primaries(
+        &self,
+        target: Target,
+        places: impl Iterator<Item = Place>,
+    ) -> Result<Vec<&Table>, Refusal> {
+        self.check(target)?;
+        let of = |place: Place| {
+            self.held(place.table, self.placement.partition_of(place.key), Role::Primary)
+        };
+        places.map(of).collect()
+    }
+
+    fn held(&self, table: u16, partition: u16, role: Role) -> Result<&Table, Refusal> {
+        if !self.settings.tables.contains_key(&table) {
+            return Err(Refusal::Table(table));
+        }
+        let at = self.placement.replicas(partition).iter().position(|&node| node == self.node);
+        if at.is_none_or(|at| (at == 0) != (role == Role::Primary)) {
+            return Err(Refusal::Role { partition, role });
+        }
+        self.tables.get(&(table, partition)).ok_or(Refusal::Role { partition, role })
+    }
+
+    /// Decodes a record that is exactly these bytes, and checks what any member can check.
+    fn decode<'a>(&self, target: Target, bytes: &'a [u8]) -> Result<Record<'a>, Refusal> {
+        self.check(target)?;
+        let (record, len) = Record::decode(bytes).map_err(Refusal::Record)?;
+        if len != bytes.len() {
+            return Err(Refusal::Trailing);
+        }
+        if record.epoch != self.epoch() {
+            return Err(Refusal::Epoch(self.epoch()));
+        }
+        if Coordinator::of(record.transaction).0 != record.coordinator {
+            return Err(Refusal::Coordinator(record.coordinator));
+        }
+        for group in &record.groups {
+            let config = self.settings.tables.get(&group.table);
+            let longest = config.ok_or(Refusal::Table(group.table))?.longest();
+            for entry in &group.entries {
+                if let Operation::Insert(value) | Operation::Update(value) = entry.operation
+                    && value.len() > longest
+                {
+                    let (key, len) = (entry.key, value.len());
+                    return Err(Refusal::Write(WriteError::TooLong { key, len }));
+                }
+            }
+        }
+        Ok(record)
+    }
+}
+
+/// A read of a bucket that another transaction may have locked, for the deliberate bug.
+fn read_locked(table: &Table, key: u64, me: Owner) -> Result<Read, LockError> {
+    table.get(key, Some(me)).or_else(|conflict| {
+        let Ok(Some(now)) = table.snapshot(table.bucket(key)) else { return Err(conflict.into()) };
+        let value = now.entries.into_iter().find(|(of, _)| *of == key).map(|(_, value)| value);
+        Ok(Read { version: now.version, value })
+    })
+}
+
+/// Commits a group at the primary, unless this was done before.
+fn commit_group(
+    table: &Table,
+    me: Owner,
+    group: &Group<'_>,
+    writes: &[Write<'_>],
+) -> Result<Applied, WriteError> {
+    let refused = match table.validate(group.bucket, group.base, Some(me)) {
+        Ok(()) => match table.commit(group.bucket, me, writes) {
+            Ok(_) => return Ok(Applied::Now),
+            Err(error) => error,
+        },
+        Err(Invalid::Changed(now)) if now < group.base => WriteError::Missed(now),
+        Err(Invalid::Changed(_)) => WriteError::NotOwner(None),
+        Err(Invalid::Conflict(Conflict { owner })) => WriteError::NotOwner(owner),
+    };
+    // Only the owner of the lock takes the bucket from `base` to the next version. So at a later
+    // version the same commit came before, perhaps on another thread since the look above.
+    match (refused, table.snapshot(group.bucket)?) {
+        (WriteError::NotOwner(_), Some(now)) if now.version > group.base => Ok(Applied::Before),
+        (refused, _) => Err(refused),
+    }
+}

@@ -1,0 +1,95 @@
+//! How many requests transactions make: the model of FaSST at f = 2.
+
+use erpc_txn::cluster::Placement;
+use erpc_txn::coordinator::Counts;
+
+use crate::cluster::Cluster;
+use crate::{KEYS, settings};
+
+/// Keys whose primaries are not node 0, each in a bucket of its own, and present.
+fn remote_keys(cluster: &Cluster, count: usize) -> Vec<u64> {
+    let mut buckets = Vec::new();
+    let mut keys = Vec::new();
+    for key in 0.. {
+        let partition = cluster.ring.partition_of(key);
+        let replicas = cluster.ring.replicas(partition);
+        let primary = &cluster.host(replicas[0]).participant;
+        let table = primary.replica(KEYS.id(), partition).expect("it is the primary");
+        let bucket = (partition, table.bucket(key));
+        if replicas[0].0 == 0 || buckets.contains(&bucket) {
+            continue;
+        }
+        for &node in replicas {
+            let replica = cluster.host(node).participant.replica(KEYS.id(), partition);
+            replica.expect("it is a replica").load(key, b"loaded").expect("nobody else writes");
+        }
+        buckets.push(bucket);
+        keys.push(key);
+        if keys.len() == count {
+            break;
+        }
+    }
+    keys
+}
+
+/// What one transaction costs that reads the first keys and updates the others.
+fn cost(cluster: &Cluster, reads: usize, updates: usize) -> Counts {
+    let keys = remote_keys(cluster, reads + updates);
+    let before = cluster.hosts[0].node().expect("it lives").counts();
+    let done = cluster.run(&cluster.hosts[0], |node| async move {
+        node.transact(async |tx| {
+            let (reads, updates) = keys.split_at(reads);
+            let mut batch = tx.batch();
+            let tickets: Vec<_> = reads.iter().map(|&key| batch.read(KEYS, key)).collect();
+            let locked: Vec<_> =
+                updates.iter().map(|&key| batch.read_for_update(KEYS, key)).collect();
+            let mut results = batch.send().await?;
+            for ticket in tickets.into_iter().chain(locked) {
+                assert_eq!(results.take(ticket)?.as_deref(), Some(&b"loaded"[..]));
+            }
+            updates.iter().try_for_each(|&key| tx.write(KEYS, key, &b"loaded".to_vec()))
+        })
+        .await
+    });
+    done.expect("nobody else writes");
+    let after = cluster.hosts[0].node().expect("it lives").counts();
+    let mut cost = after;
+    cost.requests -= before.requests;
+    cost.messages -= before.messages;
+    cost.commits -= before.commits;
+    cost
+}
+
+#[test]
+fn requests_are_those_of_the_model() {
+    // Many nodes, so that nearly all keys have a primary of their own.
+    let cluster = Cluster::start(1, 7, 2, &settings());
+    for (reads, updates, requests) in [(1, 0, 1), (4, 0, 8), (2, 2, 14), (0, 1, 6), (1, 1, 8)] {
+        let cost = cost(&cluster, reads, updates);
+        assert_eq!(
+            (cost.requests, cost.commits),
+            (requests, 1),
+            "{reads} reads, {updates} updates"
+        );
+        assert!(cost.messages <= requests, "{} messages for {requests} requests", cost.messages);
+    }
+    // With three nodes, one message carries the requests for several keys.
+    let few = Cluster::start(1, 3, 2, &settings());
+    let cost = cost(&few, 2, 2);
+    assert_eq!(cost.requests, 14);
+    assert!(cost.messages <= 10, "{} messages", cost.messages);
+}
+
+#[test]
+fn a_local_transaction_sends_nothing() {
+    let cluster = Cluster::start(1, 3, 0, &settings());
+    let key = (0..).find(|&key| cluster.ring.partition_of(key) == 0).expect("one of three");
+    cluster.run(&cluster.hosts[0], |node| async move {
+        let put = node.transact(async |tx| tx.insert(KEYS, key, &b"here".to_vec()).await);
+        put.await.expect("nobody else writes");
+        let read = node.transact(async |tx| tx.read(KEYS, key).await).await;
+        assert_eq!(read.expect("nobody else writes"), Some(b"here".to_vec()));
+        let counts = node.counts();
+        assert_eq!((counts.requests, counts.messages), (3, 0), "insert, commit, read");
+    });
+}

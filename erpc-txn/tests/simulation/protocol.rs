@@ -1,0 +1,127 @@
+//! Single transactions.
+
+use std::time::Duration;
+
+use erpc_txn::check::{Outcome, check};
+use erpc_txn::coordinator::{Limits, Reason, TransactError};
+use erpc_txn::participant::Place;
+
+use crate::cluster::{Cluster, VirtualNode};
+use crate::{KEYS, settings};
+
+async fn put(node: &VirtualNode, key: u64, value: &[u8]) -> Result<bool, TransactError> {
+    let value = &value.to_vec();
+    node.transact(async |tx| match tx.read_for_update(KEYS, key).await? {
+        Some(_) => tx.write(KEYS, key, value).map(|()| false),
+        None => tx.insert(KEYS, key, value).await.map(|()| true),
+    })
+    .await
+}
+
+async fn get(node: &VirtualNode, key: u64) -> Result<Option<Vec<u8>>, TransactError> {
+    node.transact(async |tx| tx.read(KEYS, key).await).await
+}
+
+#[test]
+fn what_one_node_commits_others_read() {
+    for f in 0..=2 {
+        let cluster = Cluster::start(f as u64, 3, f, &settings());
+        for key in 0..20 {
+            let value = format!("value {key}").into_bytes();
+            let writer = &cluster.hosts[key as usize % 3];
+            let done = cluster.run(writer, |node| {
+                let value = value.clone();
+                async move { put(&node, key, &value).await }
+            });
+            assert!(matches!(done, Ok(true)), "{done:?}");
+            for reader in &cluster.hosts {
+                let read = cluster.run(reader, move |node| async move { get(&node, key).await });
+                assert_eq!(read.expect("nobody writes"), Some(value.clone()));
+            }
+        }
+        let deleted = cluster.run(&cluster.hosts[0], |node| async move {
+            node.transact(async |tx| {
+                tx.read_for_update(KEYS, 3).await?;
+                tx.delete(KEYS, 3)?;
+                assert_eq!(tx.read(KEYS, 3).await?, None, "its own delete");
+                Ok(())
+            })
+            .await
+        });
+        deleted.expect("nobody else writes");
+        let read = cluster.run(&cluster.hosts[2], |node| async move { get(&node, 3).await });
+        assert_eq!(read.expect("nobody writes"), None);
+        let history = cluster.recorder.take();
+        assert!(history.iter().all(|attempt| attempt.outcome == Outcome::Committed));
+        let summary = check(&history).expect("it is serializable");
+        assert_eq!(summary.committed, history.len());
+    }
+}
+
+#[test]
+fn an_abort_changes_nothing_and_says_why() {
+    let cluster = Cluster::start(1, 3, 1, &settings());
+    let host = &cluster.hosts[0];
+    let run = |body: &'static str| {
+        cluster.run(host, move |node| async move {
+            node.transact(async |tx| {
+                tx.insert(KEYS, 5, &b"five".to_vec()).await?;
+                match body {
+                    "explicit" => return Err(tx.abort("no money")),
+                    "present" => tx.insert(KEYS, 5, &b"again".to_vec()).await?,
+                    "not locked" => tx.write(KEYS, 6, &b"six".to_vec())?,
+                    "too long" => tx.insert(KEYS, 7, &vec![0; (1 << 16) + 1]).await?,
+                    _ => return Err("x".parse::<u8>().expect_err("no number").into()),
+                }
+                Ok(())
+            })
+            .await
+        })
+    };
+    let reason = |error: Result<(), TransactError>| match error {
+        Err(TransactError::Aborted(reason)) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(reason(run("explicit")).to_string(), "no money");
+    assert!(matches!(reason(run("present")), Reason::Present(Place { table: 1, key: 5 })));
+    assert!(matches!(reason(run("not locked")), Reason::NotLocked(Place { table: 1, key: 6 })));
+    assert!(matches!(reason(run("too long")), Reason::ValueTooLong { len: 65_537, .. }));
+    assert!(matches!(reason(run("error")), Reason::Explicit(_)));
+    let read = cluster.run(host, |node| async move { get(&node, 5).await });
+    assert_eq!(read.expect("nobody writes"), None);
+    for host in &cluster.hosts {
+        assert_eq!(host.participant.locks(), []);
+        assert_eq!(host.node().expect("it lives").active(), 0);
+    }
+}
+
+#[test]
+fn a_conflict_is_tried_again_until_the_deadline() {
+    let cluster = Cluster::start(1, 3, 1, &settings());
+    let deadline = Duration::from_millis(20);
+    cluster.spawn(&cluster.hosts[0], move |node| async move {
+        let held = node.transact(async |tx| {
+            tx.insert(KEYS, 5, &b"five".to_vec()).await?;
+            erpc::sleep(Duration::from_millis(50)).await;
+            Ok(())
+        });
+        held.await.expect("nobody else holds the lock");
+    });
+    cluster.driver.run_for(Duration::from_millis(1));
+    let before = cluster.network.elapsed();
+    let refused = cluster.run(&cluster.hosts[1], move |node| async move {
+        let limits = Limits::new().deadline(deadline);
+        node.transact_within(limits, async |tx| tx.read(KEYS, 5).await).await
+    });
+    let conflict = Place { table: 1, key: 5 };
+    match refused {
+        Err(TransactError::Aborted(Reason::Conflict(place))) => assert_eq!(place, conflict),
+        other => panic!("{other:?}"),
+    }
+    let took = cluster.network.elapsed() - before;
+    assert!(took > deadline / 2 && took < deadline * 2, "{took:?}");
+    let attempts = cluster.hosts[1].node().expect("it lives").counts().attempts;
+    assert!(attempts > 5, "{attempts} attempts");
+    let patient = cluster.run(&cluster.hosts[1], |node| async move { get(&node, 5).await });
+    assert_eq!(patient.expect("the lock is freed in time"), Some(b"five".to_vec()));
+}
