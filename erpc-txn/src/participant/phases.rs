@@ -69,8 +69,9 @@ impl Participant {
         Ok(tables.into_iter().zip(reads).try_for_each(validate))
     }
 
-    /// Stores the record of a transaction that is about to commit. Also frees the records of the same
-    /// coordinator before `floor`, and those in `ended`, as [`finish`](Self::finish) does.
+    /// Stores the record of a transaction that is about to commit. Before that, frees the records of
+    /// the same coordinator before `floor`, and those in `ended`, as [`finish`](Self::finish) does;
+    /// these stay free if the record is refused then.
     ///
     /// # Errors
     ///
