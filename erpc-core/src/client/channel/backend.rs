@@ -31,6 +31,9 @@ pub struct BackendStats<R> {
     pub sessions: usize,
     /// Number of calls on these sessions, plus streams, that have not ended.
     pub calls: u32,
+    /// Longest request in bytes that the server accepts on these sessions. `None` if no session is
+    /// open, and within handlers and callbacks.
+    pub max_request: Option<u32>,
 }
 
 /// A server and the tasks that keep its sessions open. The tasks end when the backend is dropped.
@@ -146,8 +149,14 @@ impl<T: Transport> Backend<T> {
 
     pub(crate) fn stats(&self) -> BackendStats<T::Route> {
         let open = self.open.borrow();
-        let sessions = open.iter().filter(|link| link.phase() == LinkPhase::Open).count();
-        BackendStats { peer: self.peer, sessions, calls: self.load() }
+        let open = open.iter().filter(|link| link.phase() == LinkPhase::Open);
+        let sessions = open.clone().count();
+        let limit = |link: &Rc<Link<T::Route>>| {
+            let stats = self.endpoint.rpc()?.context().session_stats(link.id()?)?;
+            Some(stats.max_request)
+        };
+        let max_request = open.filter_map(limit).min();
+        BackendStats { peer: self.peer, sessions, calls: self.load(), max_request }
     }
 
     /// An open session, in round robin. `None` if no session is open.

@@ -221,7 +221,8 @@ impl<T: Transport> Channel<T> {
                 let sessions = usize::from(session.is_open());
                 let peer = session.peer();
                 let calls = session.link().calls() + session.streams().load(peer).streams();
-                vec![BackendStats { peer, sessions, calls }]
+                let max_request = session.stats().map(|stats| stats.max_request);
+                vec![BackendStats { peer, sessions, calls, max_request }]
             }
             ChannelSessions::Balanced(balancer) => balancer.stats(),
         }
