@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use erpc::{Endpoint, Incoming, Outgoing, Request, Response, Status, Transport, Udp};
 
-use crate::coordinator::{Node, Reason, TransactError, Transaction};
-use crate::participant::{Kind, Place};
+use crate::coordinator::{Abort, Node, Reason, TransactError, Transaction};
+use crate::participant::{Access, Kind, Place};
 use crate::proto::{self, Why};
 use crate::service;
 use crate::transaction::Wanted;
@@ -67,13 +67,15 @@ impl<T: Transport> proto::Gateway for Gateway<T> {
                 Ok(_) => reply.ending = Some(committed()),
                 Err(error) => reply.ending = Some(ending(&error)),
             }
-            let has_ended = reply.ending.is_some();
-            outgoing.send(&reply).await?;
-            if has_ended {
-                return Ok(());
+            if reply.ending.is_some() {
+                return Ok(outgoing.send(&reply).await?);
             }
-            let left = deadline - now_at::<T>().min(deadline);
-            step = match erpc::timeout(left, incoming.next()).await {
+            // The program may read no replies, or send no steps, until its time is over.
+            let next = async {
+                outgoing.send(&reply).await?;
+                incoming.next().await
+            };
+            step = match erpc::timeout(deadline - now_at::<T>(), next).await {
                 Ok(Ok(Some(step))) => step,
                 // The program gives up.
                 Ok(Ok(None)) => {
@@ -83,9 +85,9 @@ impl<T: Transport> proto::Gateway for Gateway<T> {
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => {
                     node.release(&transaction.attempt).await;
-                    let ending = ending(&TransactError::Aborted(Reason::Deadline));
-                    let reply = proto::StepReply { ending: Some(ending), ..reply };
-                    return outgoing.send(&reply).await.map_err(Status::from);
+                    let ending = Some(ending(&TransactError::Aborted(Reason::Deadline)));
+                    let last = proto::StepReply { transaction: id, ending, ..Default::default() };
+                    return Ok(outgoing.send(&last).await?);
                 }
             };
         }
@@ -144,13 +146,14 @@ async fn take<T: Transport>(
 async fn access<T: Transport>(
     transaction: &Transaction<T>,
     step: &proto::Step,
-) -> Result<Vec<proto::Found>, crate::coordinator::Abort> {
+) -> Result<Vec<proto::Found>, Abort> {
     let wanted = |access: &proto::Access| {
         let access =
             service::access(access).map_err(|failure| transaction.abort(failure.reason))?;
+        let Access { place, kind } = access;
         // The value of an insert comes with the commit.
-        let value = (access.kind == Kind::Insert).then(Vec::new);
-        Ok::<_, crate::coordinator::Abort>(Wanted { place: access.place, kind: access.kind, value })
+        let value = (kind == Kind::Insert).then(Vec::new);
+        Ok::<_, Abort>(Wanted { place, kind, value })
     };
     let wanted: Vec<_> = step.accesses.iter().map(wanted).collect::<Result<_, _>>()?;
     let places: Vec<_> = wanted.iter().map(|wanted| wanted.place).collect();
@@ -212,6 +215,7 @@ fn ending(error: &TransactError) -> proto::Ending {
         Reason::Explicit(_)
         | Reason::Value { .. }
         | Reason::Ended
+        | Reason::Unfinished
         | Reason::Disconnected(_)
         | Reason::Refused { .. } => (Why::Unspecified, None, None, 0),
     };

@@ -92,8 +92,8 @@ impl<T: Transport> Shipped<T> {
     }
 
     pub(super) async fn commit(&self) -> Result<(), TransactError> {
-        if let Err(abort) = self.keys.check() {
-            self.release().await;
+        if let Err(abort) = self.keys.close() {
+            self.give_up();
             return Err(TransactError::Aborted(abort.into_reason()));
         }
         self.keys.end();
@@ -111,7 +111,7 @@ impl<T: Transport> Shipped<T> {
     }
 
     /// Ends the stream, so that the member aborts.
-    pub(super) async fn release(&self) {
+    pub(super) fn give_up(&self) {
         self.keys.end();
         self.set(State::Over);
     }
@@ -125,7 +125,9 @@ struct StepEnd<'a, T: Transport> {
 
 impl<T: Transport> Drop for StepEnd<'_, T> {
     fn drop(&mut self) {
-        self.attempt.set(std::mem::replace(&mut self.next, State::Over));
+        let next = std::mem::replace(&mut self.next, State::Over);
+        // Without its stream, the member aborts an attempt that has ended meanwhile.
+        self.attempt.set(if self.attempt.keys.is_over() { State::Over } else { next });
     }
 }
 

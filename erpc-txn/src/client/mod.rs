@@ -109,7 +109,11 @@ impl<T: Transport> Coordinate for Cluster<T> {
     }
 
     async fn release(&self, attempt: &Shipped<T>) {
-        attempt.release().await;
+        attempt.give_up();
+    }
+
+    fn give_up(&self, attempt: &Shipped<T>) {
+        attempt.give_up();
     }
 
     fn random(&self, bound: u64) -> u64 {

@@ -7,6 +7,7 @@ use erpc::Transport;
 
 use super::Inner;
 use super::deliver::{Delivery, Doubt, Message, in_foreground};
+use super::peers::Peer;
 use super::plan::{Plan, plan};
 use super::space::Space;
 use super::transaction::Attempt;
@@ -40,7 +41,7 @@ struct Work {
 impl<T: Transport> Attempt<T> {
     /// Commits the attempt, or aborts it.
     pub(super) async fn commit(&self) -> Result<(), TransactError> {
-        let planned = match self.keys.check() {
+        let planned = match self.keys.close() {
             Ok(()) => self.prepare().await,
             Err(abort) => Err(abort.into_reason()),
         };
@@ -72,7 +73,10 @@ impl<T: Transport> Attempt<T> {
             if plan.record.len() > inner.bounds.bytes {
                 return Err(Reason::TooLong(plan.record.len()));
             }
-            if let Some(node) = inner.unavailable(plan) {
+            if inner.needed(plan, |peer| !peer.accepts(plan.record.len())).is_some() {
+                return Err(Reason::TooLong(plan.record.len()));
+            }
+            if let Some(node) = inner.needed(plan, Peer::is_down) {
                 return Err(Reason::Unavailable(node));
             }
         }
@@ -104,9 +108,8 @@ impl<T: Transport> Attempt<T> {
         }
         if let Some(reads) = parts.get(&inner.me()) {
             let target = inner.participant.target();
-            let valid = inner.participant.validate(target, self.id, reads).map_err(|refusal| {
-                Reason::Refused { node: inner.me(), reason: refusal.to_string() }
-            })?;
+            let valid = inner.participant.validate(target, self.id, reads);
+            let valid = valid.map_err(|refusal| inner.refused(refusal))?;
             valid.map_err(|(place, invalid)| match invalid {
                 Invalid::Conflict(_) => Reason::Conflict(place),
                 Invalid::Changed(_) => Reason::Changed(place),
@@ -161,16 +164,23 @@ impl<T: Transport> Attempt<T> {
         for (at, space) in spaces.into_iter().enumerate() {
             while !space.take(len, inner.bounds) {
                 // Records of transactions that have ended are freed with the next record as a rule.
-                if at > 0 && space.has_ended() {
-                    inner.free_at(&inner.peers[&inner.log_nodes[at - 1]]).await;
-                    continue;
-                }
+                let change = async {
+                    if at > 0 && space.has_ended() {
+                        inner.free_at(&inner.peers[&inner.log_nodes[at - 1]]).await;
+                    } else {
+                        space.change().await;
+                    }
+                };
                 let left = self.time_left();
-                if left.is_zero() || erpc::timeout(left, space.change()).await.is_err() {
+                if left.is_zero() || erpc::timeout(left, change).await.is_err() {
                     return Err(Reason::Deadline);
                 }
             }
             room.taken.push(space);
+        }
+        // Once the record is sent, the end of the time makes the outcome unknown.
+        if self.time_left().is_zero() {
+            return Err(Reason::Deadline);
         }
         room.taken.clear();
         Ok(())
@@ -243,13 +253,12 @@ impl<T: Transport> Attempt<T> {
 }
 
 impl<T: Transport> Inner<T> {
-    /// A node that the commit needs and that does not answer.
-    fn unavailable(&self, plan: &Plan) -> Option<NodeId> {
+    /// A node that the commit needs and for which `holds` is true.
+    fn needed(&self, plan: &Plan, holds: impl Fn(&Peer<T>) -> bool) -> Option<NodeId> {
         let placement = self.participant.placement();
         let replicas = plan.partitions.iter().flat_map(|&of| placement.replicas(of));
-        let needed = replicas.chain(&self.log_nodes);
-        let is_down = |node: &&NodeId| self.peers.get(node).is_some_and(|peer| peer.is_down());
-        needed.copied().find(|node| is_down(&node))
+        let mut needed = replicas.chain(&self.log_nodes).copied();
+        needed.find(|node| self.peers.get(node).is_some_and(|peer| holds(peer)))
     }
 
     /// Runs a commit whose record has room in all logs.
@@ -311,16 +320,17 @@ impl<T: Transport> Inner<T> {
         // The node's own first: if it is refused, no other node has heard of the transaction.
         let own = [message(self.me())];
         let mut deliveries = self.deliver(&own, doubt).await;
+        let mut nodes = vec![self.me()];
         if matches!(deliveries[..], [Delivery::Done]) {
             let mut others: Vec<_> = self.log_nodes.iter().copied().map(message).collect();
             if mutant!(LogSkipped) {
                 others.clear();
             }
             deliveries = self.deliver(&others, doubt).await;
+            nodes.clone_from(&self.log_nodes);
         }
         let mut refusal = None;
-        for (at, delivery) in deliveries.into_iter().enumerate() {
-            let node = self.log_nodes.get(at).copied().unwrap_or(self.me());
+        for (node, delivery) in nodes.into_iter().zip(deliveries) {
             match delivery {
                 Delivery::Done => {}
                 Delivery::Lost => return Err(End::Stuck(node)),

@@ -302,9 +302,8 @@ impl<T: Transport, F: Future + 'static> Drop for Background<T, F> {
         if mutant!(WorkDropped) {
             return;
         }
-        // Without a loop that runs, the node is gone.
-        if let (Some(work), Some(endpoint)) = (self.work.take(), self.inner.endpoint()) {
-            endpoint.spawn(async move {
+        if let Some(work) = self.work.take() {
+            self.inner.in_background(async move {
                 work.await;
             });
         }

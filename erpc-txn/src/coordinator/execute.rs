@@ -88,15 +88,16 @@ impl<T: Transport> Attempt<T> {
                     let answers = found.into_iter().map(Answer::from).collect();
                     self.answered(&mut wanted, part, answers, &mut failure);
                 }
-                Err(refusal) => {
-                    let reason = refusal.to_string();
-                    failure = Some(Reason::Refused { node: inner.me(), reason });
-                }
+                Err(refusal) => failure = Some(inner.refused(refusal)),
             }
         }
         let Some(replies) = self.in_time(calls).await else {
             return Err(self.keys.doom(Reason::Deadline));
         };
+        if self.keys.is_over() {
+            // Another task ended the attempt, and its end unlocks what the calls have locked.
+            return Err(Abort::new(Reason::Ended));
+        }
         for (node, reply) in called.into_iter().zip(replies) {
             let part = &parts[&node];
             match self.reply(node, part, reply) {
@@ -121,9 +122,7 @@ impl<T: Transport> Attempt<T> {
             None => {
                 let target = inner.participant.target();
                 let found = inner.participant.execute_one(target, self.id, access);
-                let found = found.map_err(|refusal| {
-                    keys.doom(Reason::Refused { node, reason: refusal.to_string() })
-                })?;
+                let found = found.map_err(|refusal| keys.doom(inner.refused(refusal)))?;
                 if kind != Kind::Read && found.read.is_ok() {
                     self.locks.borrow_mut().push(Lock { node, place, state: LockState::Held });
                 }
@@ -161,6 +160,10 @@ impl<T: Transport> Attempt<T> {
             locks.push(Lock { node, place: access.place, state: LockState::Sent });
         }
         let reply = erpc::timeout(left, call).await.map_err(|_| doom(Reason::Deadline))?;
+        if keys.is_over() {
+            // As in `make`.
+            return Err(Abort::new(Reason::Ended));
+        }
         let mut answers = self.reply(node, &part, reply).map_err(doom)?;
         // `reply` has checked their number.
         let answer = answers.remove(0);

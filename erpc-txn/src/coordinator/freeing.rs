@@ -44,8 +44,10 @@ impl<T: Transport> Inner<T> {
                 return;
             }
             for peer in waiting {
+                let is_buried = peer.buried.get().is_some_and(|of| of < self.sequences.floor());
                 // While transactions run, their records tell the logs.
-                if !peer.was_told.replace(false) && !peer.is_down() {
+                let is_told = peer.was_told.replace(false) || peer.is_down();
+                if !is_told && (is_buried || peer.space.has_ended()) {
                     self.free_at(peer).await;
                 }
             }

@@ -18,10 +18,12 @@
 //! * `commit`: the phases of the commit. `plan` says which writes go where.
 //! * `deliver`: one message to several nodes, until each has answered.
 //! * `release`: the end of an aborted transaction.
+//! * `background`: work that goes on without the task that waited for it.
 //! * `peers`, `space`, `sequence`: the other members, room in their logs, transactions that are
 //!   active.
 #![forbid(unsafe_code)]
 
+mod background;
 mod commit;
 mod counts;
 mod deliver;
@@ -45,6 +47,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 pub use crate::transaction::{Abort, Batch, Limits, Reason, Results, Ticket, TransactError};
+use background::Left;
 use counts::Counting;
 pub use counts::Counts;
 use erpc::{Channel, Endpoint, Handle, Transport, Udp};
@@ -57,7 +60,7 @@ pub use transaction::{Attempt, Transaction};
 
 use crate::cluster::NodeId;
 use crate::log::{Coordinator, MAX_RECORD};
-use crate::participant::{Participant, Place};
+use crate::participant::{Participant, Place, Refusal};
 
 /// One thread of a member: it coordinates transactions. Clones are the same thread.
 ///
@@ -86,6 +89,7 @@ struct Inner<T: Transport> {
     random: Cell<u64>,
     recorder: RefCell<Option<Recorder>>,
     handle: Handle<T>,
+    left: Weak<Left>,
     /// The endpoint's own, to know it again.
     home: Weak<Home<T>>,
 }
@@ -138,6 +142,7 @@ impl<T: Transport> Node<T> {
             Bounds { bytes: settings.log_bytes.min(MAX_RECORD), records: settings.log_records };
         let coordinator = Coordinator { node: me.0, thread };
         let random = u64::from(me.0) << 32 | u64::from(thread) << 16 | 1;
+        let left = Rc::new(Left::default());
         let inner = Rc::new(Inner {
             coordinator,
             peers,
@@ -151,10 +156,12 @@ impl<T: Transport> Node<T> {
             random: Cell::new(random),
             recorder: RefCell::default(),
             handle: on.handle(),
+            left: Rc::downgrade(&left),
             home: Rc::downgrade(&home(on)),
             participant,
         });
         home(on).0.replace(Some(Rc::clone(&inner)));
+        on.spawn(left.run());
         for peer in inner.peers.values() {
             if let Some(meeting) = peer.meeting(&inner.participant) {
                 on.spawn(meeting);
@@ -227,6 +234,15 @@ impl<T: Transport> Inner<T> {
 
     fn me(&self) -> NodeId {
         self.participant.node()
+    }
+
+    /// Why this node's own participant refuses a request.
+    fn refused(&self, refusal: Refusal) -> Reason {
+        let node = self.me();
+        match refusal {
+            Refusal::NotActive => Reason::NotReady(node),
+            _ => Reason::Refused { node, reason: refusal.to_string() },
+        }
     }
 
     /// The partition of a key and its primary.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use erpc::{CallError, Channel, Transport};
 
-use super::space::Space;
+use super::space::{MAX_TOLD, Space};
 use crate::cluster::NodeId;
 use crate::participant::{Participant, Target};
 use crate::proto::{self, LocalParticipantClient, Verdict};
@@ -18,6 +18,9 @@ use crate::service;
 pub(super) struct Peer<T: Transport> {
     pub(super) node: NodeId,
     pub(super) client: LocalParticipantClient<T>,
+    channel: Channel<T>,
+    /// The longest request in bytes that it accepts, once this coordinator knows.
+    max_request: Cell<Option<u32>>,
     /// The last call failed, and no introduction has succeeded since; or the member is lost.
     is_down: Cell<bool>,
     /// A task introduces this member to it.
@@ -39,11 +42,17 @@ pub(super) type Peers<T> = BTreeMap<NodeId, Rc<Peer<T>>>;
 pub(super) const PAUSES: (Duration, Duration) =
     (Duration::from_millis(2), Duration::from_millis(200));
 
+/// The longest part of a message that is not the record: the ended transactions, with room for
+/// the other fields.
+const BESIDE_RECORD: usize = 8 * MAX_TOLD + 64;
+
 impl<T: Transport> Peer<T> {
     pub(super) fn new(node: NodeId, channel: Channel<T>) -> Self {
         Self {
             node,
-            client: LocalParticipantClient::new(channel),
+            client: LocalParticipantClient::new(channel.clone()),
+            channel,
+            max_request: Cell::new(None),
             is_down: Cell::new(false),
             is_meeting: Cell::new(false),
             incarnation: Cell::new(None),
@@ -72,6 +81,12 @@ impl<T: Transport> Peer<T> {
     /// The member has lost its memory or its configuration. It does not come back.
     pub(super) fn lose(&self) {
         self.is_down.set(true);
+    }
+
+    /// Whether the member accepts messages with a record of this length. A record that only some
+    /// nodes accept could neither be committed nor aborted.
+    pub(super) fn accepts(&self, record: usize) -> bool {
+        self.max_request.get().is_none_or(|max| record + BESIDE_RECORD <= max as usize)
     }
 
     /// A call failed. The member is down until they have met again, unless the failure was that of
@@ -115,6 +130,8 @@ impl<T: Transport> Peer<T> {
         let Ok(reply) = self.client.meet(message).await else { return false };
         let Some(member) = &reply.member else { return false };
         let Ok(member) = service::introduction(member) else { return false };
+        let limits = self.channel.backends().into_iter().filter_map(|backend| backend.max_request);
+        self.max_request.set(limits.min().or(self.max_request.get()));
         reply.verdict() == Verdict::Done
             && member.node == self.node
             && participant.accepted(member).is_ok()

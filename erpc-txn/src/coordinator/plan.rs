@@ -10,6 +10,9 @@ use crate::participant::Place;
 use crate::table::Owner;
 use crate::transaction::accesses::{Change, Entry};
 
+/// Keys by the node that has their locks.
+type ByNode = Vec<(NodeId, Vec<Place>)>;
+
 /// What a commit sends.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -20,9 +23,9 @@ pub(super) struct Plan {
     /// The writes for each primary.
     pub(super) primaries: Vec<(NodeId, Bytes)>,
     /// Keys whose buckets are locked and not written, by their primary.
-    pub(super) unlocks: Vec<(NodeId, Vec<Place>)>,
+    pub(super) unlocks: ByNode,
     /// All keys whose buckets are locked, by their primary.
-    pub(super) locked: Vec<(NodeId, Vec<Place>)>,
+    pub(super) locked: ByNode,
     /// Partitions that are written.
     pub(super) partitions: Vec<u16>,
     /// The number of keys that are written.
@@ -81,11 +84,12 @@ pub(super) fn plan(
         .iter()
         .map(|group| group.entries.len() * (placement.replicas(group.partition).len() - 1))
         .sum();
+    let (unlocks, locked) = locked(placement, entries);
     Ok(Some(Plan {
         backups: parts(backups)?,
         primaries: parts(primaries)?,
-        unlocks: buckets(placement, entries, |is_written| !is_written),
-        locked: buckets(placement, entries, |_| true),
+        unlocks,
+        locked,
         record,
         partitions,
         writes,
@@ -95,30 +99,30 @@ pub(super) fn plan(
 
 /// The writes by bucket, in the order of table, partition and bucket.
 fn groups(entries: &[Entry]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for entry in entries {
-        let Some(change) = &entry.change else { continue };
-        let operation = match change {
-            Change::Insert(value) => Operation::Insert(value),
-            Change::Update(value) => Operation::Update(value),
-            Change::Delete => Operation::Delete,
-        };
-        let write = RecordEntry { key: entry.place.key, operation };
-        let key = (entry.place.table, entry.partition, entry.bucket);
-        let of = |group: &Group<'_>| (group.table, group.partition, group.bucket);
-        match groups.binary_search_by_key(&key, of) {
-            Ok(at) => groups[at].entries.push(write),
-            Err(at) => {
-                let (table, partition, bucket) = key;
-                let base = entry.version;
-                // Locks are refused at the last version.
-                let new = base.next().unwrap_or(base);
-                let entries = vec![write];
-                groups.insert(at, Group { table, partition, bucket, base, new, entries });
-            }
-        }
-    }
-    groups
+    let bucket = |entry: &Entry| (entry.place.table, entry.partition, entry.bucket);
+    let mut written: Vec<_> =
+        entries.iter().filter_map(|entry| Some((entry, entry.change.as_ref()?))).collect();
+    written.sort_by_key(|(entry, _)| bucket(entry));
+    let of_bucket = written.chunk_by(|(one, _), (other, _)| bucket(one) == bucket(other));
+    of_bucket
+        .map(|writes| {
+            let (table, partition, bucket) = bucket(writes[0].0);
+            let base = writes[0].0.version;
+            // Locks are refused at the last version.
+            let new = base.next().unwrap_or(base);
+            let entries = writes.iter().map(|(entry, change)| write(entry, change)).collect();
+            Group { table, partition, bucket, base, new, entries }
+        })
+        .collect()
+}
+
+fn write<'a>(entry: &Entry, change: &'a Change) -> RecordEntry<'a> {
+    let operation = match change {
+        Change::Insert(value) => Operation::Insert(value),
+        Change::Update(value) => Operation::Update(value),
+        Change::Delete => Operation::Delete,
+    };
+    RecordEntry { key: entry.place.key, operation }
 }
 
 fn encode(
@@ -135,25 +139,29 @@ fn encode(
     Ok(bytes.into())
 }
 
-/// A key of each locked bucket, by primary. `is_wanted` is asked whether to take a bucket that is
-/// written, or is not.
-fn buckets(
-    placement: &dyn Placement,
-    entries: &[Entry],
-    is_wanted: impl Fn(bool) -> bool,
-) -> Vec<(NodeId, Vec<Place>)> {
-    let bucket = |entry: &Entry| (entry.place.table, entry.partition, entry.bucket);
-    let mut buckets: BTreeMap<NodeId, Vec<Place>> = BTreeMap::new();
-    for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.is_locked) {
-        let same = |other: &Entry| bucket(other) == bucket(entry);
-        let is_written = entries.iter().any(|other| same(other) && other.change.is_some());
-        let is_first = !entries[..at].iter().any(|other| same(other) && other.is_locked);
-        if is_first
-            && is_wanted(is_written)
-            && let Some(&primary) = placement.replicas(entry.partition).first()
-        {
-            buckets.entry(primary).or_default().push(entry.place);
+/// A key of each locked bucket, by primary: of those that are not written, and of all.
+fn locked(placement: &dyn Placement, entries: &[Entry]) -> (ByNode, ByNode) {
+    // A locked key of each bucket, and whether the bucket is written.
+    let mut buckets: BTreeMap<_, (Option<Place>, bool)> = BTreeMap::new();
+    for entry in entries {
+        let bucket = (entry.place.table, entry.partition, entry.bucket);
+        let (locked, is_written) = buckets.entry(bucket).or_default();
+        if entry.is_locked {
+            locked.get_or_insert(entry.place);
+        }
+        *is_written |= entry.change.is_some();
+    }
+    let (mut unwritten, mut all) = (BTreeMap::new(), BTreeMap::new());
+    for ((_, partition, _), (locked, is_written)) in buckets {
+        let primary = placement.replicas(partition).first();
+        let (Some(place), Some(&primary)) = (locked, primary) else { continue };
+        let add = |to: &mut BTreeMap<NodeId, Vec<Place>>| {
+            to.entry(primary).or_default().push(place);
+        };
+        add(&mut all);
+        if !is_written {
+            add(&mut unwritten);
         }
     }
-    buckets.into_iter().collect()
+    (unwritten.into_iter().collect(), all.into_iter().collect())
 }

@@ -23,6 +23,13 @@ impl<T: Transport> Attempt<T> {
         in_foreground(&self.inner, end, &self.doubt, limit).await;
     }
 
+    /// Aborts the attempt, whose task was dropped, in the background.
+    pub(super) fn give_up(&self) {
+        if let Some(end) = self.end_without_commit() {
+            self.inner.in_background(end);
+        }
+    }
+
     /// The end of an attempt that has no record in a log. None if the attempt has ended already, or
     /// there is nothing left to do.
     fn end_without_commit(&self) -> Option<impl Future<Output = ()> + use<T>> {
@@ -77,11 +84,6 @@ pub(super) fn unlocks(transaction: Owner, locks: &[Lock]) -> Vec<(NodeId, Messag
 
 impl<T: Transport> Drop for Attempt<T> {
     fn drop(&mut self) {
-        // An attempt whose task was dropped. Without a loop that runs, the node is gone.
-        if let Some(endpoint) = self.inner.endpoint()
-            && let Some(end) = self.end_without_commit()
-        {
-            endpoint.spawn(end);
-        }
+        self.give_up();
     }
 }

@@ -19,6 +19,9 @@ pub(super) struct Space {
     waiting: Waiters,
 }
 
+/// The most transactions that one message tells a node of.
+pub(super) const MAX_TOLD: usize = 512;
+
 /// Bounds of a log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -55,10 +58,12 @@ impl Space {
         self.waiting.wake();
     }
 
-    /// Takes the transactions that have ended, to tell the node. If the node does not learn of them,
+    /// Takes transactions that have ended, to tell the node. If the node does not learn of them,
     /// [`put_back`](Self::put_back) them.
     pub(super) fn take_ended(&self) -> Vec<(u64, usize)> {
-        self.ended.take()
+        let mut ended = self.ended.borrow_mut();
+        let from = ended.len().saturating_sub(MAX_TOLD);
+        ended.split_off(from)
     }
 
     pub(super) fn put_back(&self, ended: Vec<(u64, usize)>) {

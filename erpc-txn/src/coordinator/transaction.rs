@@ -129,6 +129,10 @@ impl<T: Transport> Coordinate for Node<T> {
         attempt.release().await;
     }
 
+    fn give_up(&self, attempt: &Attempt<T>) {
+        attempt.give_up();
+    }
+
     fn random(&self, bound: u64) -> u64 {
         self.inner.random(bound)
     }

@@ -79,7 +79,8 @@ pub(crate) struct Accesses {
     index: HashMap<Place, usize>,
 }
 
-const MANY: usize = 16;
+/// So many keys that a search must not look at all of them.
+pub(super) const MANY: usize = 16;
 
 impl Accesses {
     pub(crate) fn entries(&self) -> &[Entry] {

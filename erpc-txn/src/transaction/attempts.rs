@@ -25,6 +25,9 @@ pub(crate) trait Coordinate {
     /// Aborts an attempt.
     async fn release(&self, attempt: &Self::Backend);
 
+    /// Aborts an attempt whose `run` was dropped.
+    fn give_up(&self, attempt: &Self::Backend);
+
     /// A random number below `bound`, which is not 0.
     fn random(&self, bound: u64) -> u64;
 }
@@ -40,6 +43,8 @@ pub(crate) async fn run<T: Transport, C: Coordinate, R>(
     let mut attempts = 0;
     loop {
         let transaction = coordinator.begin(now, deadline);
+        // The closure may have left clones of the transaction in tasks that go on.
+        let _given_up = GiveUp { coordinator, attempt: &transaction.attempt };
         let done = body(transaction.clone()).await;
         attempts += 1;
         let error = match done {
@@ -68,6 +73,18 @@ pub(crate) async fn run<T: Transport, C: Coordinate, R>(
         }
         erpc::sleep(pause).await;
         now = now_at::<T>();
+    }
+}
+
+/// Aborts an attempt that has not ended, when it is dropped.
+struct GiveUp<'a, C: Coordinate> {
+    coordinator: &'a C,
+    attempt: &'a C::Backend,
+}
+
+impl<C: Coordinate> Drop for GiveUp<'_, C> {
+    fn drop(&mut self) {
+        self.coordinator.give_up(self.attempt);
     }
 }
 

@@ -70,6 +70,8 @@ pub enum Reason {
     TooLong(usize),
     /// The closure used the transaction after its end.
     Ended,
+    /// The closure gave up an access, or returned while another task made one.
+    Unfinished,
     /// The member that coordinates for a program outside of the cluster cannot be reached, or the
     /// endpoint of its node has ended.
     Disconnected(String),
@@ -156,6 +158,9 @@ impl fmt::Display for Reason {
                 "the writes have {len} bytes; write less at once, or configure larger logs and messages"
             ),
             Self::Ended => f.write_str("the transaction has ended"),
+            Self::Unfinished => f.write_str(
+                "an access had no result yet; wait for all accesses before the closure returns",
+            ),
             Self::Disconnected(why) => write!(f, "no member coordinates: {why}"),
             Self::Refused { node, reason } => write!(f, "node {node} refused: {reason}"),
         }

@@ -16,8 +16,17 @@ pub struct Keys {
     accesses: RefCell<Accesses>,
     /// Why the attempt cannot commit.
     doomed: RefCell<Option<Reason>>,
+    /// Accesses that have begun and not ended.
+    running: Cell<usize>,
+    /// The commit has begun, so the keys stay as they are.
+    is_closed: Cell<bool>,
     is_over: Cell<bool>,
 }
+
+/// An access that has begun. If it is dropped before it has ended, the attempt cannot commit: its
+/// requests may lock keys of which the attempt will not know.
+#[derive(Debug)]
+pub(crate) struct Running<'k>(&'k Keys);
 
 /// What an access found.
 pub(crate) struct Answer {
@@ -36,7 +45,7 @@ pub(crate) enum Failure {
 impl Keys {
     /// Fails if the attempt cannot commit any more.
     pub(crate) fn check(&self) -> Result<(), Abort> {
-        if self.is_over.get() {
+        if self.is_closed.get() || self.is_over.get() {
             return Err(Abort::new(Reason::Ended));
         }
         match &*self.doomed.borrow() {
@@ -49,6 +58,27 @@ impl Keys {
     pub(crate) fn doom(&self, reason: Reason) -> Abort {
         self.doomed.borrow_mut().get_or_insert_with(|| reason.clone());
         Abort::new(reason)
+    }
+
+    /// Begins an access.
+    pub(crate) fn begin_access(&self) -> Result<Running<'_>, Abort> {
+        self.check()?;
+        self.running.set(self.running.get() + 1);
+        Ok(Running(self))
+    }
+
+    /// Begins the commit: no access and no change comes any more.
+    pub(crate) fn close(&self) -> Result<(), Abort> {
+        self.check()?;
+        if self.running.get() > 0 {
+            return Err(self.doom(Reason::Unfinished));
+        }
+        self.is_closed.set(true);
+        Ok(())
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.get()
     }
 
     /// Ends the attempt, whether it commits or not. False if it has ended before.
@@ -117,6 +147,10 @@ impl Keys {
         let place = wanted.place;
         let mut accesses = self.accesses.borrow_mut();
         let known = accesses.find_mut(place);
+        if wanted.kind == Kind::Insert && known.as_ref().is_some_and(|of| of.current().is_some()) {
+            // Another access of the same closure was faster.
+            return Err(Reason::Present(place));
+        }
         let (version, value, is_locked) = match answer.read {
             Ok((version, value)) => (version, value, wanted.kind != Kind::Read),
             Err(Failure::Absent(version)) => (version, None, false),
@@ -140,5 +174,20 @@ impl Keys {
             entry.put(value);
         }
         Ok(())
+    }
+}
+
+impl Running<'_> {
+    /// The access has its result.
+    pub(crate) fn end(self) {
+        self.0.running.set(self.0.running.get() - 1);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.set(self.0.running.get() - 1);
+        self.0.doom(Reason::Unfinished);
     }
 }

@@ -16,11 +16,13 @@ pub(crate) mod bytes;
 mod errors;
 pub(crate) mod keys;
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use accesses::MANY;
 pub(crate) use batch::Wanted;
 pub use batch::{Batch, Results, Ticket};
 pub use errors::{Abort, Limits, Reason, TransactError};
@@ -196,23 +198,44 @@ impl<B: Backend> Transaction<B> {
     /// Makes accesses, those of different keys at once.
     pub(crate) async fn access(&self, mut wanted: Vec<Wanted>) -> Result<(), Abort> {
         let keys = self.keys();
-        while !wanted.is_empty() {
-            keys.check()?;
-            let (mut now, mut later) = (Vec::with_capacity(wanted.len()), Vec::new());
-            for wanted in wanted {
-                if now.iter().any(|other: &Wanted| other.place == wanted.place) {
-                    later.push(wanted);
-                } else if let Some(wanted) = keys.needed(wanted)? {
-                    now.push(wanted);
+        let running = keys.begin_access()?;
+        let done = async {
+            while !wanted.is_empty() {
+                keys.check()?;
+                let (now, later) = split(keys, wanted)?;
+                if !now.is_empty() {
+                    self.attempt.execute(now).await?;
                 }
+                wanted = later;
             }
-            if !now.is_empty() {
-                self.attempt.execute(now).await?;
-            }
-            wanted = later;
-        }
-        keys.check()
+            keys.check()
+        };
+        let done = done.await;
+        running.end();
+        done
     }
+}
+
+/// The accesses to make now, and those of the same keys, which come after them.
+fn split(keys: &Keys, wanted: Vec<Wanted>) -> Result<(Vec<Wanted>, Vec<Wanted>), Abort> {
+    let (mut now, mut later) = (Vec::with_capacity(wanted.len()), Vec::new());
+    // Few as a rule, so a search looks at all of them.
+    let mut places = (wanted.len() > MANY).then(HashSet::new);
+    for wanted in wanted {
+        let is_there = match &places {
+            Some(places) => places.contains(&wanted.place),
+            None => now.iter().any(|other: &Wanted| other.place == wanted.place),
+        };
+        if is_there {
+            later.push(wanted);
+        } else if let Some(wanted) = keys.needed(wanted)? {
+            if let Some(places) = &mut places {
+                places.insert(wanted.place);
+            }
+            now.push(wanted);
+        }
+    }
+    Ok((now, later))
 }
 
 impl<B: Backend> Clone for Transaction<B> {

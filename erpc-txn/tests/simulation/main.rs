@@ -5,6 +5,7 @@ mod absence;
 mod chaos;
 mod cluster;
 mod costs;
+mod misuse;
 mod outside;
 #[cfg(erpc_mutants)]
 mod planted;
