@@ -202,7 +202,6 @@ fn a_program_that_reads_no_replies_holds_no_lock_after_its_time() {
     let channel = Channel::to(&endpoint, vec![cluster.hosts[0].server.route()]).build();
     let (steps, replies) = LocalGatewayClient::<VirtualTransport>::new(channel).run();
     endpoint.spawn(async move {
-        let mut steps = steps;
         let accesses = vec![access(long + 1, Kind::Insert)];
         let mut sent = steps.send(Step { time_us: 300_000, accesses, ..Default::default() }).await;
         while sent.is_ok() {
