@@ -10,7 +10,6 @@
 //! * [`participant`]: what a node does for coordinators in each phase of a commit, without I/O.
 //! * [`check`]: whether what transactions saw and did was strictly serializable.
 //! * [`service`]: the participant as a service that others call, generated from `proto/txn.proto`.
-//!
 //! * [`coordinator`]: transactions, which a node runs as tasks of its event loop.
 //! * [`transaction`]: a transaction as its closure sees it.
 //! * [`gateway`] and [`client`]: transactions of programs outside of the cluster.

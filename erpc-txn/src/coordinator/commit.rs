@@ -77,7 +77,8 @@ impl<T: Transport> Attempt<T> {
                 return Err(Reason::TooLong(plan.record.len()));
             }
             if let Some(node) = inner.needed(plan, Peer::is_down) {
-                return Err(Reason::Unavailable(node));
+                let absence = inner.peers.get(&node).and_then(|peer| peer.absence());
+                return Err(absence.unwrap_or(Reason::Unavailable(node)));
             }
         }
         self.validate().await?;
@@ -128,8 +129,9 @@ impl<T: Transport> Attempt<T> {
                     _ => return Err(Reason::Refused { node, reason: reply.reason }),
                 },
                 Err(error) => {
-                    inner.peers[&node].failed(&inner.participant, &error);
-                    return Err(Reason::Unavailable(node));
+                    let peer = &inner.peers[&node];
+                    peer.failed(&inner.participant, &error);
+                    return Err(peer.absence().unwrap_or(Reason::Unavailable(node)));
                 }
             }
         }

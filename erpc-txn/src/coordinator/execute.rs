@@ -57,8 +57,8 @@ impl<T: Transport> Attempt<T> {
         let (mut calls, mut called) = (Vec::new(), Vec::new());
         for (&node, part) in &parts {
             if let Some(peer) = inner.peers.get(&node) {
-                if peer.is_down() {
-                    return Err(self.keys.doom(Reason::Unavailable(node)));
+                if let Some(reason) = peer.absence() {
+                    return Err(self.keys.doom(reason));
                 }
                 let Some(target) = peer.target(&inner.participant) else {
                     return Err(self.keys.doom(Reason::NotReady(node)));
@@ -137,8 +137,8 @@ impl<T: Transport> Attempt<T> {
     async fn ask_one(&self, peer: &Rc<Peer<T>>, access: Access) -> Result<Answer, Abort> {
         let (inner, keys, node) = (&self.inner, &self.keys, peer.node);
         let doom = |reason| keys.doom(reason);
-        if peer.is_down() {
-            return Err(doom(Reason::Unavailable(node)));
+        if let Some(reason) = peer.absence() {
+            return Err(doom(reason));
         }
         let target = peer.target(&inner.participant).ok_or_else(|| doom(Reason::NotReady(node)))?;
         let request = proto::ExecuteRequest {
@@ -242,12 +242,13 @@ impl<T: Transport> Attempt<T> {
                 ) {
                     self.set_locks(part, |_| LockState::Free);
                 }
-                self.inner.peers[&node].failed(&self.inner.participant, &error);
+                let peer = &self.inner.peers[&node];
+                peer.failed(&self.inner.participant, &error);
                 return Err(match error {
                     CallError::Status(_) | CallError::Rejected(_) | CallError::NoSuchMethod(_) => {
                         Reason::Refused { node, reason: error.to_string() }
                     }
-                    _ => Reason::Unavailable(node),
+                    _ => peer.absence().unwrap_or(Reason::Unavailable(node)),
                 });
             }
         };

@@ -36,8 +36,6 @@ mod recorder;
 mod release;
 mod sequence;
 mod space;
-#[cfg(test)]
-mod tests;
 mod transaction;
 
 use std::cell::{Cell, RefCell};

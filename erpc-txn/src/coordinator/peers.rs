@@ -13,6 +13,8 @@ use crate::cluster::NodeId;
 use crate::participant::{Participant, Target};
 use crate::proto::{self, LocalParticipantClient, Verdict};
 use crate::service;
+use crate::transaction::Reason;
+use crate::transaction::attempts::now_at;
 
 /// A member to which the coordinator has a session.
 pub(super) struct Peer<T: Transport> {
@@ -21,8 +23,7 @@ pub(super) struct Peer<T: Transport> {
     channel: Channel<T>,
     /// The longest request in bytes that it accepts, once this coordinator knows.
     max_request: Cell<Option<u32>>,
-    /// The last call failed, and no introduction has succeeded since; or the member is lost.
-    is_down: Cell<bool>,
+    presence: Cell<Presence>,
     /// A task introduces this member to it.
     is_meeting: Cell<bool>,
     /// The incarnation, once they have met.
@@ -33,6 +34,17 @@ pub(super) struct Peer<T: Transport> {
     pub(super) was_told: Cell<bool>,
     /// The last transaction that the member has buried, until it knows that the floor has passed it.
     pub(super) buried: Cell<Option<u64>>,
+}
+
+/// Whether a member answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Presence {
+    Up,
+    /// A call failed, perhaps only because its session had ended meanwhile. The members are about to
+    /// introduce themselves again.
+    Suspect,
+    /// No introduction has succeeded for [`SUSPICION`], or the member is lost.
+    Down,
 }
 
 /// The other members by node.
@@ -46,6 +58,10 @@ pub(super) const PAUSES: (Duration, Duration) =
 /// the other fields.
 const BESIDE_RECORD: usize = 8 * MAX_TOLD + 64;
 
+/// A member that cannot be reached for this time is down. Until then, transactions that need it wait:
+/// a session that has ended opens again after a pause.
+const SUSPICION: Duration = Duration::from_millis(300);
+
 impl<T: Transport> Peer<T> {
     pub(super) fn new(node: NodeId, channel: Channel<T>) -> Self {
         Self {
@@ -53,7 +69,7 @@ impl<T: Transport> Peer<T> {
             client: LocalParticipantClient::new(channel.clone()),
             channel,
             max_request: Cell::new(None),
-            is_down: Cell::new(false),
+            presence: Cell::new(Presence::Up),
             is_meeting: Cell::new(false),
             incarnation: Cell::new(None),
             space: Space::default(),
@@ -74,13 +90,23 @@ impl<T: Transport> Peer<T> {
         self.incarnation.get().map(|incarnation| Target { epoch, incarnation })
     }
 
+    /// Whether the last call failed, and no introduction has succeeded since.
     pub(super) fn is_down(&self) -> bool {
-        self.is_down.get()
+        self.presence.get() != Presence::Up
+    }
+
+    /// Why the member must not be called now; none if it may.
+    pub(super) fn absence(&self) -> Option<Reason> {
+        match self.presence.get() {
+            Presence::Up => None,
+            Presence::Suspect => Some(Reason::NotReady(self.node)),
+            Presence::Down => Some(Reason::Unavailable(self.node)),
+        }
     }
 
     /// The member has lost its memory or its configuration. It does not come back.
     pub(super) fn lose(&self) {
-        self.is_down.set(true);
+        self.presence.set(Presence::Down);
     }
 
     /// Whether the member accepts messages with a record of this length. A record that only some
@@ -97,7 +123,9 @@ impl<T: Transport> Peer<T> {
             CallError::Status(_) | CallError::Rejected(_) | CallError::NoSuchMethod(_)
         );
         if !is_one_call {
-            self.is_down.set(true);
+            if !self.is_down() {
+                self.presence.set(Presence::Suspect);
+            }
             if let Some(meeting) = self.meeting(participant) {
                 erpc::spawn(meeting);
             }
@@ -115,12 +143,16 @@ impl<T: Transport> Peer<T> {
         }
         let (peer, participant) = (Rc::clone(self), Arc::clone(participant));
         Some(async move {
+            let begun = now_at::<T>();
             let (mut pause, longest) = PAUSES;
             while !peer.introduce(&participant).await {
+                if peer.is_down() && now_at::<T>() - begun >= SUSPICION {
+                    peer.presence.set(Presence::Down);
+                }
                 erpc::sleep(pause).await;
                 pause = (pause * 2).min(longest);
             }
-            peer.is_down.set(false);
+            peer.presence.set(Presence::Up);
             peer.is_meeting.set(false);
         })
     }

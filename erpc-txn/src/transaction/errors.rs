@@ -41,7 +41,8 @@ pub enum Reason {
     /// A node that holds a replica of a key, or stores the coordinator's records, cannot be reached
     /// or has lost its memory.
     Unavailable(NodeId),
-    /// Not all members have met yet.
+    /// A node has not met all members yet, or a call to it has just failed and it is not known yet
+    /// whether it is there.
     NotReady(NodeId),
     /// The deadline passed before the commit began.
     Deadline,
@@ -137,7 +138,7 @@ impl fmt::Display for Reason {
             Self::Unavailable(node) => {
                 write!(f, "node {node} cannot be reached or has lost its memory")
             }
-            Self::NotReady(node) => write!(f, "node {node} has not met all members yet"),
+            Self::NotReady(node) => write!(f, "node {node} has not met all members yet, or again"),
             Self::Deadline => f.write_str("the deadline passed before the commit began"),
             Self::Explicit(error) => error.fmt(f),
             Self::Value { place: Place { table, key }, error } => {
