@@ -13,6 +13,7 @@
 //!
 //! * [`coordinator`]: transactions, which a node runs as tasks of its event loop.
 //! * [`codec`]: tables with types.
+//! * [`workloads`]: the benchmarks of transaction stores.
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
@@ -37,3 +38,5 @@ pub mod proto;
 pub mod service;
 mod sync;
 pub mod table;
+#[cfg(not(loom))]
+pub mod workloads;
