@@ -62,7 +62,8 @@ pub trait Workload: Send + Sync + 'static {
     /// it reads are included as if the reads succeed.
     fn keys(&self, choice: &Self::Choice, each: impl FnMut(u64));
 
-    /// Runs one attempt, up to its commit.
+    /// Runs one attempt, up to its commit. Returns by how much it changes the
+    /// [`total`](Self::total).
     ///
     /// # Errors
     ///
@@ -72,34 +73,17 @@ pub trait Workload: Send + Sync + 'static {
         &self,
         tx: &Transaction<T>,
         choice: &Self::Choice,
-    ) -> impl Future<Output = Result<Done, Abort>>;
+    ) -> impl Future<Output = Result<i64, Abort>>;
 
-    /// The sum of the rows' values that transactions conserve; none if the workload has no such sum.
-    /// `rows` are all rows.
+    /// A sum over all rows, whose changes are known; none if the workload has no such sum.
     fn total(&self, rows: &mut dyn Iterator<Item = (u16, &[u8])>) -> Option<i64> {
         let _ = rows;
         None
     }
 }
 
-/// What a transaction that can commit has found and done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Done {
-    /// The benchmark counts it as a success. If not, it is a transaction that only read.
-    pub success: bool,
-    /// By how much it changes the [`total`](Workload::total).
-    pub added: i64,
-}
-
-impl Done {
-    /// A success that leaves the total alone.
-    pub const SUCCESS: Self = Self { success: true, added: 0 };
-    /// A transaction that read, and did not find what it was looking for.
-    pub const NOT_FOUND: Self = Self { success: false, added: 0 };
-}
-
-/// A benchmark's predicate does not hold: a row is missing or present, or there is too little money.
-/// Transactions that fail so are attempts, not commits, and are not tried again.
+/// A benchmark's predicate does not hold: a row is missing, or there is too little money. The
+/// transaction is aborted: it counts as an attempt, not as a commit, and is not tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failed;
 
@@ -136,8 +120,7 @@ pub async fn attempt<W: Workload, T: Transport>(
 ) -> Outcome {
     let done = node.transact_within(limits, async |tx| workload.run(&tx, choice).await).await;
     match done {
-        Ok(Done { success: true, added }) => Outcome::Succeeded(added),
-        Ok(_) => Outcome::Failed,
+        Ok(added) => Outcome::Succeeded(added),
         Err(TransactError::Unknown { .. }) => Outcome::Unknown,
         Err(TransactError::Aborted(reason)) => match reason {
             Reason::Explicit(error) if error.is::<Failed>() => Outcome::Failed,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use erpc::Transport;
 
-use super::{Done, Failed, Random, Workload, table};
+use super::{Failed, Random, Workload, table};
 use crate::cluster::Placement;
 use crate::codec::TypedTable;
 use crate::coordinator::{Abort, Transaction};
@@ -108,7 +108,7 @@ impl Workload for Objects {
         choice.writes.iter().for_each(|&(key, _)| each(key));
     }
 
-    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<Done, Abort> {
+    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<i64, Abort> {
         let mut batch = tx.batch();
         let reads = choice.reads.iter().map(|&key| batch.read(OBJECTS, key));
         let mut tickets: Vec<_> = reads.collect();
@@ -118,6 +118,6 @@ impl Workload for Objects {
             found.take(ticket)?.ok_or(Failed)?;
         }
         choice.writes.iter().try_for_each(|(key, value)| tx.write(OBJECTS, *key, value))?;
-        Ok(Done::SUCCESS)
+        Ok(0)
     }
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use erpc::Transport;
 
-use super::{Done, Failed, Random, Workload, table};
+use super::{Failed, Random, Workload, table};
 use crate::cluster::Placement;
 use crate::codec::TypedTable;
 use crate::coordinator::{Abort, Transaction};
@@ -142,7 +142,7 @@ impl Workload for SmallBank {
         }
     }
 
-    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<Done, Abort> {
+    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<i64, Abort> {
         let mut batch = tx.batch();
         match *choice {
             Choice::Amalgamate(a, b) => {
@@ -156,7 +156,7 @@ impl Workload for SmallBank {
                 tx.write(SAVING, a, &0)?;
                 tx.write(CHECKING, a, &0)?;
                 tx.write(CHECKING, b, &(to + saving + checking))?;
-                Ok(Done::SUCCESS)
+                Ok(0)
             }
             Choice::Balance(a) => {
                 let saving = batch.read(SAVING, a);
@@ -164,12 +164,12 @@ impl Workload for SmallBank {
                 let mut found = batch.send().await?;
                 found.take(saving)?.ok_or(Failed)?;
                 found.take(checking)?.ok_or(Failed)?;
-                Ok(Done::SUCCESS)
+                Ok(0)
             }
             Choice::DepositChecking(a) => {
                 let checking = tx.read_for_update(CHECKING, a).await?.ok_or(Failed)?;
                 tx.write(CHECKING, a, &(checking + DEPOSIT))?;
-                Ok(Done { success: true, added: DEPOSIT })
+                Ok(DEPOSIT)
             }
             Choice::SendPayment(a, b) => {
                 let from = batch.read_for_update(CHECKING, a);
@@ -182,12 +182,12 @@ impl Workload for SmallBank {
                 }
                 tx.write(CHECKING, a, &(from - PAYMENT))?;
                 tx.write(CHECKING, b, &(to + PAYMENT))?;
-                Ok(Done::SUCCESS)
+                Ok(0)
             }
             Choice::TransactSaving(a) => {
                 let saving = tx.read_for_update(SAVING, a).await?.ok_or(Failed)?;
                 tx.write(SAVING, a, &(saving + SAVED))?;
-                Ok(Done { success: true, added: SAVED })
+                Ok(SAVED)
             }
             Choice::WriteCheck(a) => {
                 let saving = batch.read(SAVING, a);
@@ -198,7 +198,7 @@ impl Workload for SmallBank {
                 let is_covered = saving + checking >= CHECK;
                 let amount = if is_covered { CHECK } else { OVERDRAWN_CHECK };
                 tx.write(CHECKING, a, &(checking - amount))?;
-                Ok(Done { success: true, added: -amount })
+                Ok(-amount)
             }
         }
     }

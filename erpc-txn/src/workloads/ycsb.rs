@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use erpc::Transport;
 
-use super::{Done, Failed, Random, Workload, Zipf, table};
+use super::{Failed, Random, Workload, Zipf, table};
 use crate::cluster::Placement;
 use crate::codec::TypedTable;
 use crate::coordinator::{Abort, Transaction};
@@ -178,23 +178,19 @@ impl Workload for Ycsb {
         }
     }
 
-    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<Done, Abort> {
+    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<i64, Abort> {
         match choice {
-            &Choice::Read(key) => match tx.read(RECORDS, key).await? {
-                Some(_) => Ok(Done::SUCCESS),
-                None => Ok(Done::NOT_FOUND),
-            },
+            &Choice::Read(key) => {
+                tx.read(RECORDS, key).await?.ok_or(Failed)?;
+            }
             Choice::Update { key, field, value } => {
                 let mut record = tx.read_for_update(RECORDS, *key).await?.ok_or(Failed)?;
                 let at = field * self.size.field;
                 record.get_mut(at..at + value.len()).ok_or(Failed)?.copy_from_slice(value);
                 tx.write(RECORDS, *key, &record)?;
-                Ok(Done::SUCCESS)
             }
-            &Choice::Insert(key) => {
-                tx.insert(RECORDS, key, &self.record(key)).await?;
-                Ok(Done::SUCCESS)
-            }
+            &Choice::Insert(key) => tx.insert(RECORDS, key, &self.record(key)).await?,
         }
+        Ok(0)
     }
 }

@@ -28,7 +28,7 @@ pub use rows::{
 };
 use zerocopy::IntoBytes;
 
-use super::{Done, Random, Workload, table};
+use super::{Random, Workload, table};
 use crate::cluster::Placement;
 use crate::codec::Key;
 use crate::coordinator::{Abort, Transaction};
@@ -257,7 +257,7 @@ impl Workload for Tatp {
         }
     }
 
-    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<Done, Abort> {
+    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<i64, Abort> {
         transactions::run(tx, choice).await
     }
 }

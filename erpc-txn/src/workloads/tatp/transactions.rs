@@ -7,7 +7,7 @@ use super::{
     SUBSCRIBER, Start, SubNbr, Typed,
 };
 use crate::coordinator::{Abort, Transaction};
-use crate::workloads::{Done, Failed};
+use crate::workloads::Failed;
 
 impl Start {
     /// The facility.
@@ -21,18 +21,16 @@ impl Start {
     }
 }
 
-pub(super) async fn run<T: Transport>(tx: &Transaction<T>, choice: &Choice) -> Result<Done, Abort> {
+pub(super) async fn run<T: Transport>(tx: &Transaction<T>, choice: &Choice) -> Result<i64, Abort> {
     match *choice {
         Choice::GetSubscriberData { s_id } => {
             tx.read(SUBSCRIBER, s_id).await?.ok_or(Failed)?;
         }
         Choice::GetAccessData { key } => {
-            if tx.read(ACCESS_INFO, key).await?.is_none() {
-                return Ok(Done::NOT_FOUND);
-            }
+            tx.read(ACCESS_INFO, key).await?.ok_or(Failed)?;
         }
         Choice::GetNewDestination { key, end_time } => {
-            return new_destination(tx, key, end_time).await;
+            new_destination(tx, key, end_time).await?;
         }
         Choice::UpdateSubscriberData { key, bits, data_a } => {
             let mut batch = tx.batch();
@@ -59,7 +57,7 @@ pub(super) async fn run<T: Transport>(tx: &Transaction<T>, choice: &Choice) -> R
             tx.delete(CALL_FORWARDING, key)?;
         }
     }
-    Ok(Done::SUCCESS)
+    Ok(0)
 }
 
 /// Looks for a forwarding that lasts longer than `end_time`.
@@ -67,14 +65,14 @@ async fn new_destination<T: Transport>(
     tx: &Transaction<T>,
     key: Start,
     end_time: u8,
-) -> Result<Done, Abort> {
-    let facility = tx.read(SPECIAL_FACILITY, key.facility()).await?;
-    if facility.is_none_or(|facility| facility.is_active == 0) {
-        return Ok(Done::NOT_FOUND);
+) -> Result<(), Abort> {
+    let facility = tx.read(SPECIAL_FACILITY, key.facility()).await?.ok_or(Failed)?;
+    if facility.is_active == 0 {
+        return Err(Failed.into());
     }
     let rows = tx.read_all(CALL_FORWARDING, key.until()).await?;
     let found = rows.iter().flatten().any(|row| end_time < row.end_time);
-    Ok(if found { Done::SUCCESS } else { Done::NOT_FOUND })
+    if found { Ok(()) } else { Err(Failed.into()) }
 }
 
 async fn insert<T: Transport>(
