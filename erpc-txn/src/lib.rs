@@ -12,6 +12,8 @@
 //! * [`service`]: the participant as a service that others call, generated from `proto/txn.proto`.
 //!
 //! * [`coordinator`]: transactions, which a node runs as tasks of its event loop.
+//! * [`transaction`]: a transaction as its closure sees it.
+//! * [`gateway`] and [`client`]: transactions of programs outside of the cluster.
 //! * [`codec`]: tables with types.
 //! * [`workloads`]: the benchmarks of transaction stores.
 #![deny(missing_docs)]
@@ -19,11 +21,15 @@
 
 #[cfg(not(loom))]
 pub mod check;
+#[cfg(not(loom))]
+pub mod client;
 pub mod cluster;
 #[cfg(not(loom))]
 pub mod codec;
 #[cfg(not(loom))]
 pub mod coordinator;
+#[cfg(not(loom))]
+pub mod gateway;
 pub mod log;
 #[cfg(erpc_mutants)]
 #[doc(hidden)]
@@ -38,5 +44,9 @@ pub mod proto;
 pub mod service;
 mod sync;
 pub mod table;
+#[cfg(not(loom))]
+pub mod transaction;
+#[cfg(not(loom))]
+mod waiters;
 #[cfg(not(loom))]
 pub mod workloads;

@@ -25,7 +25,7 @@ pub struct Member {
 /// Why a request was not done, in the words of the messages.
 pub(crate) struct Failure {
     verdict: Verdict,
-    reason: String,
+    pub(crate) reason: String,
 }
 
 impl Member {
@@ -193,7 +193,7 @@ fn short(number: u32) -> Result<u16, Failure> {
     u16::try_from(number).map_err(|_| refused("tables, nodes and threads are below 65,536"))
 }
 
-fn place(table: u32, key: u64) -> Result<Place, Failure> {
+pub(crate) fn place(table: u32, key: u64) -> Result<Place, Failure> {
     Ok(Place { table: short(table)?, key })
 }
 
@@ -214,7 +214,7 @@ impl From<Introduction> for proto::Introduction {
     }
 }
 
-fn access(access: &proto::Access) -> Result<Access, Failure> {
+pub(crate) fn access(access: &proto::Access) -> Result<Access, Failure> {
     let kind = match proto::Kind::try_from(access.kind) {
         Ok(proto::Kind::Read) => Kind::Read,
         Ok(proto::Kind::Update) => Kind::Update,

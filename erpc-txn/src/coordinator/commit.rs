@@ -1,20 +1,23 @@
 //! The phases of a commit.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use erpc::Transport;
 
 use super::Inner;
 use super::deliver::{Delivery, Doubt, Message, in_foreground};
-use super::errors::{Reason, TransactError};
 use super::plan::{Plan, plan};
 use super::transaction::Attempt;
 use crate::check::Outcome;
 use crate::cluster::NodeId;
+use crate::log::EncodeError;
 use crate::mutants::mutant;
 use crate::participant::{Place, Role, Seen};
 use crate::proto::{self, Verdict};
 use crate::table::{Invalid, Owner};
+use crate::transaction::accesses::Entry;
+use crate::transaction::{Reason, TransactError};
 
 /// How a commit ended.
 enum End {
@@ -36,7 +39,7 @@ struct Work {
 impl<T: Transport> Attempt<T> {
     /// Commits the attempt, or aborts it.
     pub(super) async fn commit(&self) -> Result<(), TransactError> {
-        let planned = match self.check() {
+        let planned = match self.keys.check() {
             Ok(()) => self.prepare().await,
             Err(abort) => Err(abort.into_reason()),
         };
@@ -56,12 +59,14 @@ impl<T: Transport> Attempt<T> {
     /// Validates the attempt, and finds room for its record. None if it writes nothing.
     async fn prepare(&self) -> Result<Option<Plan>, Reason> {
         let inner = &self.inner;
-        let planned = {
-            let accesses = self.accesses.borrow();
-            let placement = inner.participant.placement();
-            plan(&**placement, self.id, accesses.entries())
-                .map_err(|_| Reason::TooLong(accesses.entries().len()))?
-        };
+        let placement = inner.participant.placement();
+        let planned = self.keys.with(|entries| plan(&**placement, self.id, entries));
+        let planned = planned.map_err(|error| match error {
+            EncodeError::TooLong(len) => Reason::TooLong(len),
+            EncodeError::Inconsistent(rule) => {
+                Reason::Refused { node: inner.me(), reason: rule.to_string() }
+            }
+        })?;
         if let Some(plan) = &planned {
             if plan.record.len() > inner.bounds.bytes {
                 return Err(Reason::TooLong(plan.record.len()));
@@ -80,25 +85,7 @@ impl<T: Transport> Attempt<T> {
     /// Checks that what was read and not locked still holds. A single read of a transaction that
     /// locks nothing held at the moment when it was made.
     async fn validate(&self) -> Result<(), Reason> {
-        let mut parts: std::collections::BTreeMap<NodeId, Vec<Seen>> = Default::default();
-        {
-            let accesses = self.accesses.borrow();
-            if let [_] = accesses.entries() {
-                return Ok(());
-            }
-            let is_two = mutant!(TwoReadsUnvalidated) && accesses.entries().len() == 2;
-            if mutant!(ValidateSkipped) || is_two {
-                return Ok(());
-            }
-            for entry in accesses.entries().iter().filter(|entry| !entry.is_locked) {
-                if mutant!(AbsentReadsUnvalidated) && entry.value.is_none() {
-                    continue;
-                }
-                let (_, node) = self.inner.primary(entry.place);
-                let seen = Seen { place: entry.place, version: entry.version };
-                parts.entry(node).or_default().push(seen);
-            }
-        }
+        let parts = self.keys.with(|entries| self.reads(entries));
         let inner = &self.inner;
         inner.counting.requests(parts.values().map(Vec::len).sum());
         let (mut calls, mut called) = (Vec::new(), Vec::new());
@@ -145,6 +132,24 @@ impl<T: Transport> Attempt<T> {
         Ok(())
     }
 
+    /// The reads to validate, by primary.
+    fn reads(&self, entries: &[Entry]) -> BTreeMap<NodeId, Vec<Seen>> {
+        let mut parts: BTreeMap<NodeId, Vec<Seen>> = BTreeMap::new();
+        let is_two = mutant!(TwoReadsUnvalidated) && entries.len() == 2;
+        if entries.len() == 1 || mutant!(ValidateSkipped) || is_two {
+            return parts;
+        }
+        for entry in entries.iter().filter(|entry| !entry.is_locked) {
+            if mutant!(AbsentReadsUnvalidated) && entry.value.is_none() {
+                continue;
+            }
+            let (_, node) = self.inner.primary(entry.place);
+            let seen = Seen { place: entry.place, version: entry.version };
+            parts.entry(node).or_default().push(seen);
+        }
+        parts
+    }
+
     /// Waits for room for a record in all logs.
     async fn take_room(&self, len: usize) -> Result<(), Reason> {
         let inner = &self.inner;
@@ -170,7 +175,7 @@ impl<T: Transport> Attempt<T> {
     /// Ends a transaction that has changed nothing.
     async fn end_read_only(&self) {
         self.note(Outcome::Committed);
-        self.is_over.set(true);
+        self.keys.end();
         let messages = super::release::unlocks(self.id, &self.locks.take());
         if messages.is_empty() {
             self.inner.sequences.end(self.sequence);
@@ -189,10 +194,11 @@ impl<T: Transport> Attempt<T> {
     async fn write(&self, plan: Plan) -> Result<(), TransactError> {
         let inner = &self.inner;
         inner.counting.requests(inner.log_nodes.len() + plan.backup_writes + plan.writes);
-        self.is_over.set(true);
+        self.keys.end();
         if let Some(recorder) = &*inner.recorder.borrow() {
             // If the node dies now, the transaction may have committed.
-            recorder.begin_commit(self.id, self.began.as_nanos(), self.accesses.borrow().entries());
+            let began = self.began.as_nanos();
+            self.keys.with(|entries| recorder.begin_commit(self.id, began, entries));
         }
         let work = Work {
             transaction: self.id,
@@ -228,7 +234,7 @@ impl<T: Transport> Attempt<T> {
     }
 
     fn unknown(&self, node: Option<NodeId>) -> TransactError {
-        TransactError::Unknown { transaction: self.id, node }
+        TransactError::Unknown { transaction: Some(self.id), node }
     }
 }
 

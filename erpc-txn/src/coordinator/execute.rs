@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use erpc::{Call, CallError, Endpoint, Transport, join_all};
 
-use super::accesses::Entry;
-use super::batch::Wanted;
-use super::bytes::ValueBytes;
-use super::errors::{Abort, Reason};
 use super::transaction::Attempt;
 use crate::cluster::NodeId;
-use crate::mutants::mutant;
 use crate::participant::{Access, Found, Kind, Place};
 use crate::proto::{self, Verdict};
 use crate::table::{Bucket, LockError, Version};
+use crate::transaction::bytes::ValueBytes;
+use crate::transaction::keys::{Answer, Failure};
+use crate::transaction::{Abort, Reason, Wanted};
 
 /// A bucket that the transaction may have locked.
 #[derive(Clone, Copy, Debug)]
@@ -35,19 +33,6 @@ pub(super) enum LockState {
     Free,
 }
 
-/// The answer to one access.
-struct Answer {
-    bucket: Bucket,
-    read: Result<(Version, Option<ValueBytes>), Failure>,
-}
-
-enum Failure {
-    Conflict,
-    Absent(Version),
-    Present,
-    Full,
-}
-
 /// Accesses of one node.
 #[derive(Default)]
 struct Part {
@@ -59,49 +44,8 @@ struct Part {
 }
 
 impl<T: Transport> Attempt<T> {
-    /// Makes accesses, those of different keys at once.
-    pub(super) async fn access(&self, mut wanted: Vec<Wanted>) -> Result<(), Abort> {
-        while !wanted.is_empty() {
-            self.check()?;
-            let (mut now, mut later) = (Vec::new(), Vec::new());
-            for wanted in wanted {
-                if now.iter().any(|other: &Wanted| other.place == wanted.place) {
-                    later.push(wanted);
-                } else if let Some(wanted) = self.needed(wanted)? {
-                    now.push(wanted);
-                }
-            }
-            if !now.is_empty() {
-                self.execute(now).await?;
-            }
-            wanted = later;
-        }
-        self.check()
-    }
-
-    /// The access, if what the transaction knows is not enough.
-    fn needed(&self, mut wanted: Wanted) -> Result<Option<Wanted>, Abort> {
-        let place = wanted.place;
-        let mut accesses = self.accesses.borrow_mut();
-        let Some(entry) = accesses.find_mut(place) else { return Ok(Some(wanted)) };
-        let is_enough = match wanted.kind {
-            Kind::Read => true,
-            // The commit checks that an absent key is still absent.
-            Kind::Update => entry.is_locked || entry.value.is_none(),
-            Kind::Insert => {
-                if entry.current().is_some() {
-                    return Err(self.doom(Reason::Present(place)));
-                }
-                if entry.is_locked {
-                    entry.put(wanted.value.take().unwrap_or_default());
-                }
-                entry.is_locked
-            }
-        };
-        Ok((!is_enough).then_some(wanted))
-    }
-
-    async fn execute(&self, mut wanted: Vec<Wanted>) -> Result<(), Abort> {
+    /// Makes accesses of different keys at once.
+    pub(super) async fn make(&self, mut wanted: Vec<Wanted>) -> Result<(), Abort> {
         let inner = &self.inner;
         inner.counting.requests(wanted.len());
         let parts = self.parts(&wanted)?;
@@ -109,10 +53,10 @@ impl<T: Transport> Attempt<T> {
         for (&node, part) in &parts {
             if let Some(peer) = inner.peers.get(&node) {
                 if peer.is_down() {
-                    return Err(self.doom(Reason::Unavailable(node)));
+                    return Err(self.keys.doom(Reason::Unavailable(node)));
                 }
                 let Some(target) = peer.target(&inner.participant) else {
-                    return Err(self.doom(Reason::NotReady(node)));
+                    return Err(self.keys.doom(Reason::NotReady(node)));
                 };
                 let request = proto::ExecuteRequest {
                     epoch: target.epoch,
@@ -146,7 +90,7 @@ impl<T: Transport> Attempt<T> {
             }
         }
         let Some(replies) = self.in_time(calls).await else {
-            return Err(self.doom(Reason::Deadline));
+            return Err(self.keys.doom(Reason::Deadline));
         };
         for (node, reply) in called.into_iter().zip(replies) {
             let part = &parts[&node];
@@ -155,7 +99,7 @@ impl<T: Transport> Attempt<T> {
                 Err(reason) => failure = failure.or(Some(reason)),
             }
         }
-        failure.map_or(Ok(()), |reason| Err(self.doom(reason)))
+        failure.map_or(Ok(()), |reason| Err(self.keys.doom(reason)))
     }
 
     /// The accesses by primary. Their locks are noted as free.
@@ -165,7 +109,7 @@ impl<T: Transport> Attempt<T> {
         let mut locks = self.locks.borrow_mut();
         for (at, &Wanted { place, kind, .. }) in wanted.iter().enumerate() {
             if !tables.contains_key(&place.table) {
-                return Err(self.doom(Reason::NoTable(place.table)));
+                return Err(self.keys.doom(Reason::NoTable(place.table)));
             }
             let (_, node) = self.inner.primary(place);
             let part = parts.entry(node).or_default();
@@ -260,40 +204,12 @@ impl<T: Transport> Attempt<T> {
         };
         self.set_locks(part, |at| state(&answers[at]));
         for (&at, answer) in part.wanted.iter().zip(answers) {
-            if let Err(reason) = self.take_over(&mut wanted[at], answer) {
+            let wanted = &mut wanted[at];
+            let (partition, _) = self.inner.primary(wanted.place);
+            if let Err(reason) = self.keys.take_over(wanted, partition, answer) {
                 failure.get_or_insert(reason);
             }
         }
-    }
-
-    fn take_over(&self, wanted: &mut Wanted, answer: Answer) -> Result<(), Reason> {
-        let place = wanted.place;
-        let mut accesses = self.accesses.borrow_mut();
-        let known = accesses.find_mut(place);
-        let (version, value, is_locked) = match answer.read {
-            Ok((version, value)) => (version, value, wanted.kind != Kind::Read),
-            Err(Failure::Absent(version)) => (version, None, false),
-            Err(Failure::Conflict) => return Err(Reason::Conflict(place)),
-            // The transaction has read that the key is absent.
-            Err(Failure::Present) if known.is_some() => return Err(Reason::Changed(place)),
-            Err(Failure::Present) => return Err(Reason::Present(place)),
-            Err(Failure::Full) => return Err(Reason::Full(place)),
-        };
-        match known {
-            Some(entry) if entry.version != version && !mutant!(UpgradeUnchecked) => {
-                return Err(Reason::Changed(place));
-            }
-            Some(entry) => entry.is_locked |= is_locked,
-            None => {
-                let (partition, bucket) = (self.inner.primary(place).0, answer.bucket);
-                let change = None;
-                accesses.add(Entry { place, partition, bucket, version, is_locked, value, change });
-            }
-        }
-        if let (Some(value), Some(entry)) = (wanted.value.take(), accesses.find_mut(place)) {
-            entry.put(value);
-        }
-        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@
 //!             release: unlock                      goes on in the background: `Unknown`
 //! ```
 //!
-//! * `accesses`: the keys of a transaction, with its own changes.
+//! * `transaction`: attempts. Their keys are in [`transaction`](crate::transaction).
 //! * `execute`: reads and locks.
 //! * `commit`: the phases of the commit. `plan` says which writes go where.
 //! * `deliver`: one message to several nodes, until each has answered.
@@ -22,15 +22,12 @@
 //!   active.
 #![forbid(unsafe_code)]
 
-mod accesses;
-mod batch;
-mod bytes;
 mod commit;
 mod counts;
 mod deliver;
-mod errors;
 mod execute;
 mod freeing;
+mod handle;
 mod peers;
 mod plan;
 mod recorder;
@@ -39,25 +36,24 @@ mod sequence;
 mod space;
 #[cfg(test)]
 mod tests;
-mod transact;
 mod transaction;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-pub use batch::{Batch, Results, Ticket};
+pub use crate::transaction::{Abort, Batch, Limits, Reason, Results, Ticket, TransactError};
 use counts::Counting;
 pub use counts::Counts;
-use erpc::{Channel, Endpoint, Transport, Udp};
-pub use errors::{Abort, Limits, Reason, TransactError};
+use erpc::{Channel, Endpoint, Handle, Transport, Udp};
+pub use handle::NodeHandle;
 use peers::{Peer, Peers};
 pub use recorder::Recorder;
 use sequence::Sequences;
 use space::{Bounds, Space};
-pub use transaction::Transaction;
+pub use transaction::{Attempt, Transaction};
 
 use crate::cluster::NodeId;
 use crate::log::{Coordinator, MAX_RECORD};
@@ -87,12 +83,13 @@ struct Inner<T: Transport> {
     /// For pauses between attempts.
     random: Cell<u64>,
     recorder: RefCell<Option<Recorder>>,
+    handle: Handle<T>,
     /// The endpoint's own, to know it again.
-    home: Rc<Home>,
+    home: Weak<Home<T>>,
 }
 
-/// A value of which each endpoint has one.
-struct Home;
+/// A value of which each endpoint has one: the node that was opened on it last.
+struct Home<T: Transport>(RefCell<Option<Rc<Inner<T>>>>);
 
 /// A coordinator was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,15 +145,24 @@ impl<T: Transport> Node<T> {
             is_freeing: Cell::new(false),
             random: Cell::new(random),
             recorder: RefCell::default(),
-            home: on.local(|_| Home),
+            handle: on.handle(),
+            home: Rc::downgrade(&home(on)),
             participant,
         });
+        home(on).0.replace(Some(Rc::clone(&inner)));
         for peer in inner.peers.values() {
             if let Some(meeting) = peer.meeting(&inner.participant) {
                 on.spawn(meeting);
             }
         }
         Ok(Self { inner })
+    }
+
+    /// The node that was opened on an endpoint, the last one if there were several.
+    #[must_use]
+    pub fn on(endpoint: &Endpoint<T>) -> Option<Self> {
+        let inner = home(endpoint).0.borrow().clone()?;
+        Some(Self { inner })
     }
 
     /// The member.
@@ -211,7 +217,7 @@ impl<T: Transport> Node<T> {
 impl<T: Transport> Inner<T> {
     /// The node's endpoint, if its loop runs now.
     fn endpoint(&self) -> Option<Endpoint<T>> {
-        Endpoint::current().filter(|running| Rc::ptr_eq(&running.local(|_| Home), &self.home))
+        Endpoint::current().filter(|running| Rc::as_ptr(&home(running)) == self.home.as_ptr())
     }
 
     fn me(&self) -> NodeId {
@@ -228,13 +234,26 @@ impl<T: Transport> Inner<T> {
 
     /// A random number below `bound`, which is not 0.
     fn random(&self, bound: u64) -> u64 {
-        // SplitMix64.
-        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let state = next_random(self.random.get());
         self.random.set(state);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
+        mix(state) % bound
     }
+}
+
+fn home<T: Transport>(endpoint: &Endpoint<T>) -> Rc<Home<T>> {
+    endpoint.local(|_| Home(RefCell::default()))
+}
+
+/// The next state of a SplitMix64.
+pub(crate) fn next_random(state: u64) -> u64 {
+    state.wrapping_add(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The number that a state of a SplitMix64 stands for.
+pub(crate) fn mix(state: u64) -> u64 {
+    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 impl<T: Transport> Clone for Node<T> {

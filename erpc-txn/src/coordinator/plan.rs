@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::accesses::{Change, Entry};
 use crate::cluster::{NodeId, Placement};
 use crate::log::{Coordinator, EncodeError, Entry as RecordEntry, Group, Operation, Record};
 use crate::participant::Place;
 use crate::table::Owner;
+use crate::transaction::accesses::{Change, Entry};
 
 /// What a commit sends.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use crate::check::{Item, Observed, Outcome, Transaction, Written, fingerprint};
 
-use super::accesses::{Change, Entry};
 use crate::table::Owner;
+use crate::transaction::accesses::{Change, Entry};
 
 /// The attempts of one or several nodes of a thread. Clones are the same recorder.
 #[derive(Clone, Debug, Default)]

@@ -26,7 +26,7 @@ impl<T: Transport> Attempt<T> {
     /// The end of an attempt that has no record in a log. None if the attempt has ended already, or
     /// there is nothing left to do.
     fn end_without_commit(&self) -> Option<impl Future<Output = ()> + use<T>> {
-        if self.is_over.replace(true) {
+        if !self.keys.end() {
             return None;
         }
         self.note(Outcome::Aborted);

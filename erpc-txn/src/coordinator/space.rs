@@ -1,10 +1,9 @@
 //! Room in the logs that store a coordinator's records.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::task::{Poll, Waker};
 
 use crate::mutants::mutant;
+use crate::waiters::Waiters;
 
 /// What the coordinator has stored in its log at one node.
 ///
@@ -17,7 +16,7 @@ pub(super) struct Space {
     /// Transactions that have ended, and whose records the node does not know to be free: sequence
     /// number and length.
     ended: RefCell<Vec<(u64, usize)>>,
-    waiting: RefCell<Vec<Waker>>,
+    waiting: Waiters,
 }
 
 /// Bounds of a log.
@@ -47,13 +46,13 @@ impl Space {
         let bytes: usize = freed.iter().map(|(_, len)| len).sum();
         self.bytes.set(self.bytes.get() - bytes);
         self.records.set(self.records.get() - freed.len());
-        self.wake();
+        self.waiting.wake();
     }
 
     /// A transaction with a record of this length has ended.
     pub(super) fn end(&self, sequence: u64, len: usize) {
         self.ended.borrow_mut().push((sequence, len));
-        self.wake();
+        self.waiting.wake();
     }
 
     /// Takes the transactions that have ended, to tell the node. If the node does not learn of them,
@@ -64,7 +63,7 @@ impl Space {
 
     pub(super) fn put_back(&self, ended: Vec<(u64, usize)>) {
         self.ended.borrow_mut().extend(ended);
-        self.wake();
+        self.waiting.wake();
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -78,18 +77,6 @@ impl Space {
 
     /// Waits until something has changed.
     pub(super) async fn change(&self) {
-        let mut is_first = true;
-        poll_fn(|cx| {
-            if !std::mem::take(&mut is_first) {
-                return Poll::Ready(());
-            }
-            self.waiting.borrow_mut().push(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-
-    fn wake(&self) {
-        self.waiting.take().into_iter().for_each(Waker::wake);
+        self.waiting.wait().await;
     }
 }

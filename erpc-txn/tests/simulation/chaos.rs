@@ -11,7 +11,7 @@ use erpc_txn::check::{self, Outcome, Verdict, lists};
 use erpc_txn::cluster::{NodeId, Placement};
 use erpc_txn::coordinator::TransactError;
 use erpc_txn::log::{Coordinator, Record};
-use erpc_txn::table::{Snapshot, Table, Version};
+use erpc_txn::table::{Owner, Snapshot, Table, Version};
 
 use crate::cluster::{Cluster, Host};
 use crate::random::Random;
@@ -233,7 +233,7 @@ impl Run {
                 let began = node_now();
                 let read = node
                     .transact(async |tx| {
-                        id.set(tx.id().get());
+                        id.set(tx.id().map_or(0, Owner::get));
                         tx.read(keys, key).await
                     })
                     .await;

@@ -10,6 +10,7 @@ use erpc::testing::{VirtualNetwork, VirtualServer, VirtualTransport};
 use erpc::{Channel, Endpoint, EndpointConfig, Service};
 use erpc_txn::cluster::{NodeId, Placement, Ring};
 use erpc_txn::coordinator::{Node, Recorder};
+use erpc_txn::gateway::Gateway;
 use erpc_txn::participant::{Participant, Settings};
 use erpc_txn::service::Member;
 
@@ -37,7 +38,7 @@ pub(crate) struct Cluster {
 }
 
 /// Sessions notice within half a second that a member is dead.
-fn config() -> EndpointConfig {
+pub(crate) fn config() -> EndpointConfig {
     EndpointConfig::new()
         .ping_interval(Duration::from_millis(100))
         .liveness_timeout(Duration::from_millis(400))
@@ -48,6 +49,8 @@ fn routes(participant: &Arc<Participant>) -> Routes {
     let mut routes = Routes::new();
     let member = Arc::new(Member::new(Arc::clone(participant)));
     member.register(&mut routes).expect("the methods do not collide");
+    let gateway = Arc::new(Gateway::<VirtualTransport>::new());
+    gateway.register(&mut routes).expect("the methods do not collide");
     routes
 }
 

@@ -6,6 +6,7 @@ mod benchmarks;
 mod chaos;
 mod cluster;
 mod costs;
+mod outside;
 #[cfg(erpc_mutants)]
 mod planted;
 mod protocol;

@@ -9,6 +9,7 @@ use erpc::testing::VirtualTransport;
 use erpc_txn::check::{Outcome, lists};
 use erpc_txn::codec::TypedTable;
 use erpc_txn::coordinator::{Abort, Limits, Reason, TransactError, Transaction};
+use erpc_txn::table::Owner;
 
 use crate::KEYS;
 use crate::cluster::VirtualNode;
@@ -62,7 +63,8 @@ pub(crate) struct Plan {
 
 pub(crate) async fn run(node: VirtualNode, plan: Plan, mut random: Random, results: Rc<Results>) {
     for number in 0..plan.transactions {
-        let deadline = Duration::from_micros(random.between(300, 300_000));
+        let longest = if random.percent(30) { 1500 } else { 300_000 };
+        let deadline = Duration::from_micros(random.between(60, longest));
         let before = now();
         let outcome = one(&node, &plan, number, deadline, &mut random, &results).await;
         let took = now() - before;
@@ -134,7 +136,7 @@ async fn one(
             let attempts = RefCell::new(Vec::new());
             let done = node
                 .transact_within(limits, async |tx| {
-                    let place = results.begin_lists(tx.id().get(), began);
+                    let place = results.begin_lists(tx.id().map_or(0, Owner::get), began);
                     attempts.borrow_mut().push(place);
                     append_and_read(&tx, plan, random.clone(), results, place).await
                 })

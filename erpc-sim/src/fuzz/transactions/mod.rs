@@ -3,7 +3,7 @@
 mod requests;
 mod seeds;
 
-use erpc_txn::log::{Appended, DecodeError, Index, Log, Record};
+use erpc_txn::log::{Appended, DecodeError, Log, LogError, Record};
 
 pub use requests::txn_requests;
 pub(super) use seeds::seeds;
@@ -36,23 +36,21 @@ pub fn txn_record(data: &[u8]) {
         assert!(matches!(refused, DecodeError::Incomplete(needed) if needed > shorter));
     }
 
-    let mut log = Log::new(2 * len, 2);
+    // Room for one and a half.
+    let mut log = Log::new(len + len / 2, 2);
     for expected in [Appended::Now, Appended::Before] {
-        assert_eq!(log.append(Index(0), whole), Ok(expected));
+        assert_eq!(log.append(7, whole), Ok(expected));
     }
-    assert_eq!(log.append(Index(1), whole), Ok(Appended::Now));
-    assert_eq!(
-        log.append(Index(0), &bytes),
-        if len == bytes.len() {
-            Ok(Appended::Before)
-        } else {
-            Err(erpc_txn::log::LogError::Trailing)
-        }
-    );
-    assert_eq!(log.bytes(Index(1)), Some(whole));
-    let stored: Vec<_> = log.records().map(|(_, record)| record).collect();
-    assert_eq!(stored, [Ok(record.clone()), Ok(record)]);
-    assert_eq!(log.acknowledge(Index(u64::MAX)), 2);
+    assert_eq!(log.append(7, &whole[1..]), Err(LogError::Different));
+    assert_eq!(log.append(8, whole), Err(LogError::Full));
+    assert_eq!(log.record(7), Some(whole));
+    assert_eq!(log.records().collect::<Vec<_>>(), [Ok(record)]);
+    assert!(log.free(7) && !log.free(7));
+    assert_eq!((log.len(), log.bytes()), (0, 0));
+    assert_eq!(log.append(8, whole), Ok(Appended::Now));
+    log.raise_floor(9);
+    assert_eq!(log.append(8, whole), Ok(Appended::Before), "it has ended");
+    assert_eq!((log.len(), log.bytes()), (0, 0));
 }
 
 /// Makes the magic number, the length and the checksum of a record correct.

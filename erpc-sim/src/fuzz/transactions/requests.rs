@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use erpc_core::service::{Borrowed, Codec, Prost, Request, Response};
 use erpc_core::status::Status;
-use erpc_txn::cluster::{Node, Placement, Ring};
-use erpc_txn::log::{Coordinator, Index, Record};
-use erpc_txn::participant::{Participant, Settings};
+use erpc_txn::cluster::{NodeId, Placement, Ring};
+use erpc_txn::log::{Coordinator, Record};
+use erpc_txn::participant::{Introduction, Participant, Settings};
 use erpc_txn::proto::{
-    AcknowledgeRequest, AppendRequest, CommitRequest, ExecuteRequest, Participant as _,
+    self, AppendRequest, CommitRequest, ExecuteRequest, FinishRequest, Participant as _,
     UnlockRequest, ValidateRequest, Verdict,
 };
 use erpc_txn::service::Member;
@@ -19,6 +19,9 @@ use super::repair;
 
 pub(super) const EPOCH: u32 = 5;
 pub(super) const TABLE: u16 = 7;
+pub(super) const INCARNATION: u32 = 70;
+/// The coordinator of the transactions in the seeds.
+pub(super) const COORDINATOR: Coordinator = Coordinator { node: 0, thread: 0 };
 /// The participant is node 0 of three. It is the primary of partition 0 and the backup of partition 2.
 pub(super) const PRIMARY_OF: u16 = 0;
 pub(super) const BACKUP_OF: u16 = 2;
@@ -34,7 +37,8 @@ pub(super) const APPEND: u8 = 2;
 pub(super) const COMMIT_BACKUP: u8 = 3;
 pub(super) const COMMIT_PRIMARY: u8 = 4;
 pub(super) const UNLOCK: u8 = 5;
-pub(super) const ACKNOWLEDGE: u8 = 6;
+pub(super) const FINISH: u8 = 6;
+pub(super) const MEET: u8 = 7;
 /// Whether the record in the request gets a correct length and checksum.
 pub(super) const REPAIRED: u8 = 0x80;
 
@@ -67,15 +71,19 @@ pub fn txn_requests(data: &[u8]) {
 
 /// A participant with some entries and a lock.
 pub(super) fn participant() -> (Arc<Ring>, Arc<Participant>) {
-    let ring = Arc::new(Ring::new(EPOCH, (0..3).map(Node), 1).expect("three nodes"));
+    let ring = Arc::new(Ring::new(EPOCH, (0..3).map(NodeId), 1).expect("three nodes"));
     let settings = Settings {
         tables: [(TABLE, Config::new(50).max_value(100))].into(),
         threads: 1,
         log_bytes: 1_000,
         log_records: 4,
     };
-    let participant = Participant::new(Node(0), ring.clone(), settings);
+    let participant = Participant::new(NodeId(0), INCARNATION, ring.clone(), settings);
     let participant = participant.expect("node 0 is a member, and the table is small");
+    for node in [1, 2].map(NodeId) {
+        let other = Introduction { node, incarnation: 7, ..participant.introduction() };
+        participant.accepted(other).expect("a member with the same configuration");
+    }
     for partition in [PRIMARY_OF, BACKUP_OF] {
         let table = participant.replica(TABLE, partition).expect("node 0 holds it");
         for key in keys(&ring, partition).take(LOADED) {
@@ -93,16 +101,22 @@ pub(super) fn keys(ring: &Ring, partition: u16) -> impl Iterator<Item = u64> {
     (0..).filter(move |key| ring.partition_of(*key) == partition)
 }
 
-pub(super) fn owner(id: u64) -> Owner {
-    Owner::new(id).expect("the id is not 0")
+/// A transaction of [`COORDINATOR`].
+pub(super) fn owner(sequence: u64) -> Owner {
+    COORDINATOR.transaction(sequence).expect("the number is in range")
 }
+
+/// The floor and the records of a log.
+type Logged = (u64, Vec<Vec<u8>>);
 
 /// All that a request may change.
 #[derive(Debug, PartialEq)]
 struct State {
     contents: Vec<Result<Snapshot, Conflict>>,
     locks: Vec<(u16, Bucket, Owner)>,
-    logs: Vec<(Index, Vec<Vec<u8>>)>,
+    logs: Vec<Logged>,
+    buried: usize,
+    met: Vec<(Option<u32>, bool)>,
 }
 
 impl State {
@@ -115,12 +129,24 @@ impl State {
         }
         let logs = (0..3).filter_map(|node| {
             let log = participant.log(Coordinator { node, thread: 0 })?;
-            let first = log.next().0 - log.len() as u64;
-            let bytes = (first..log.next().0).filter_map(|at| log.bytes(Index(at)));
-            Some((log.next(), bytes.map(<[u8]>::to_vec).collect()))
+            Some((log.floor(), log.encoded().map(<[u8]>::to_vec).collect()))
         });
         let logs = logs.collect();
-        Self { contents, locks, logs }
+        let met = |node| (participant.incarnation_of(node), participant.has_met(node));
+        let met = (0..3).map(NodeId).map(met).collect();
+        Self { contents, locks, logs, buried: participant.buried(), met }
+    }
+
+    /// Whether it is `before` without some records that were freed.
+    fn has_only_freed(&self, before: &Self) -> bool {
+        let is_freed = |(now, then): (&Logged, &Logged)| {
+            now.0 >= then.0 && now.1.iter().all(|record| then.1.contains(record))
+        };
+        self.contents == before.contents
+            && self.locks == before.locks
+            && self.met == before.met
+            && self.buried <= before.buried
+            && self.logs.iter().zip(&before.logs).all(is_freed)
     }
 }
 
@@ -137,8 +163,13 @@ fn request(participant: &Participant, member: &Member, method: u8, body: &[u8]) 
         assert_eq!(State::of(participant), after, "a request changes nothing the second time");
         return;
     }
-    // Groups of a commit before the one that is refused are applied.
-    let is_partial = matches!(method, COMMIT_BACKUP | COMMIT_PRIMARY) && groups(body) > 1;
+    // Groups of a commit before the one that is refused are applied. A record that is not stored may
+    // free others.
+    let is_partial = match method {
+        COMMIT_BACKUP | COMMIT_PRIMARY => groups(body) > 1,
+        APPEND => after.has_only_freed(&before),
+        _ => false,
+    };
     assert!(is_partial || after == before, "{verdict:?}, but {before:?} became {after:?}");
 }
 
@@ -163,8 +194,8 @@ fn call(member: &Member, method: u8, body: &[u8]) -> Option<Verdict> {
             let view = <Borrowed as Codec<AppendRequest>>::view(body);
             let whole = <Prost as Codec<AppendRequest>>::decode(body);
             assert_eq!(
-                view.as_ref().ok().map(|view| (view.index, view.record)),
-                whole.as_ref().ok().map(|whole| (whole.index, &whole.record[..]))
+                view.as_ref().ok().map(|v| (v.incarnation, v.record, v.floor, v.ended)),
+                whole.as_ref().ok().map(|w| (w.incarnation, &w.record[..], w.floor, &w.ended[..]))
             );
             member.append(Request::new(view.ok()?))
         }
@@ -172,8 +203,8 @@ fn call(member: &Member, method: u8, body: &[u8]) -> Option<Verdict> {
             let view = <Borrowed as Codec<CommitRequest>>::view(body);
             let whole = <Prost as Codec<CommitRequest>>::decode(body);
             assert_eq!(
-                view.as_ref().ok().map(|view| view.record),
-                whole.as_ref().ok().map(|whole| &whole.record[..])
+                view.as_ref().ok().map(|v| (v.incarnation, v.record)),
+                whole.as_ref().ok().map(|w| (w.incarnation, &w.record[..]))
             );
             let request = Request::new(view.ok()?);
             match method {
@@ -182,7 +213,11 @@ fn call(member: &Member, method: u8, body: &[u8]) -> Option<Verdict> {
             }
         }
         UNLOCK => member.unlock(decoded::<UnlockRequest>(body)?),
-        ACKNOWLEDGE => member.acknowledge(decoded::<AcknowledgeRequest>(body)?),
+        FINISH => member.finish(decoded::<FinishRequest>(body)?),
+        MEET => {
+            let request = decoded::<proto::Introduction>(body)?;
+            return Some(message(member.meet(request)).verdict());
+        }
         _ => return None,
     };
     Some(message(reply).verdict())

@@ -1,20 +1,21 @@
 //! The first inputs of the transaction store's targets.
 
-use erpc_txn::log::{Coordinator, Entry, Group, Operation, Record};
+use erpc_txn::log::{Entry, Group, Operation, Record};
 use erpc_txn::participant::Participant;
 use erpc_txn::proto::{
-    Access, AcknowledgeRequest, AppendRequest, CommitRequest, ExecuteRequest, Kind, Place, Seen,
-    UnlockRequest, ValidateRequest,
+    Access, AppendRequest, CommitRequest, ExecuteRequest, FinishRequest, Introduction, Kind, Place,
+    Seen, UnlockRequest, ValidateRequest,
 };
 use erpc_txn::table::Version;
 
 use super::super::seeds::{Seed, push};
 use super::requests::{
-    ACKNOWLEDGE, APPEND, BACKUP_OF, COMMIT_BACKUP, COMMIT_PRIMARY, EPOCH, EXECUTE, LOADED, OTHER,
-    PRIMARY_OF, REPAIRED, TABLE, UNLOCK, VALIDATE, encoded, keys, owner, participant,
+    APPEND, BACKUP_OF, COMMIT_BACKUP, COMMIT_PRIMARY, COORDINATOR, EPOCH, EXECUTE, FINISH,
+    INCARNATION, LOADED, MEET, OTHER, PRIMARY_OF, REPAIRED, TABLE, UNLOCK, VALIDATE, encoded, keys,
+    owner, participant,
 };
 
-/// The transaction of the requests.
+/// The sequence number of the requests' transaction.
 const ME: u64 = 8;
 
 pub(in super::super) fn seeds(seeds: &mut Vec<Seed>) {
@@ -33,17 +34,29 @@ pub(in super::super) fn seeds(seeds: &mut Vec<Seed>) {
     let all = |kind| own.iter().map(move |&key| (key, kind)).collect::<Vec<_>>();
     let read = execute(EPOCH, &all(Kind::Read));
     let lock = execute(EPOCH, &[(own[1], Kind::Update), (own[LOADED], Kind::Insert)]);
-    let unlock = places(&own);
+    let unlock = places(&own, false);
     let write = [request(APPEND, &append(0, &update)), request(COMMIT_PRIMARY, &commit(&update))];
-    let freed = AcknowledgeRequest { epoch: EPOCH, node: 0, thread: 0, next: 1 };
+    let finish = |floor, ended: &[u64], bury| request(FINISH, &finished(floor, ended, bury));
+    let meet = participant.introduction();
     let mut push = |name: &str, requests: &[&[u8]]| {
         push(seeds, "txn_requests", name, requests.concat());
     };
     push("reads", &[&request(EXECUTE, &read), &request(VALIDATE, &seen(&own, 1))]);
     push("reads-of-other-versions", &[&request(VALIDATE, &seen(&own, 3))]);
     push("locks", &[&request(EXECUTE, &lock), &request(UNLOCK, &unlock)]);
-    let done = request(ACKNOWLEDGE, &encoded(&freed));
+    let done = finish(0, &[ME], false);
     push("commit", &[&request(EXECUTE, &lock), &write.concat(), &done]);
+    push("floor", &[&request(APPEND, &append(0, &update)), &finish(ME + 1, &[], false)]);
+    push(
+        "buried",
+        &[&finish(2, &[ME], true), &request(EXECUTE, &lock), &finish(ME + 1, &[], true)],
+    );
+    let bury = request(UNLOCK, &places(&own, true));
+    push("unlocked-first", &[&bury, &request(EXECUTE, &lock)]);
+    for (name, node, incarnation) in [("meets", 1, 7), ("restarted", 1, 8), ("no-member", 9, 7)] {
+        let member = Introduction { node, incarnation, ..meet.into() };
+        push(name, &[&request(MEET, &encoded(&member))]);
+    }
     push("commit-without-lock", &[&write.concat()]);
     push("commit-of-two", &[&request(EXECUTE, &lock), &request(COMMIT_PRIMARY, &commit(&both))]);
     let deleted = record(&[group(&participant, BACKUP_OF, backed[1], Operation::Delete)]);
@@ -58,11 +71,14 @@ pub(in super::super) fn seeds(seeds: &mut Vec<Seed>) {
     push("backup-with-a-gap", &[&at_backup(&next(5))]);
     let long = record(&[group(&participant, PRIMARY_OF, own[1], Operation::Update(&[7; 101]))]);
     push("too-long", &[&request(APPEND, &append(0, &long))]);
-    push("log-with-a-gap", &[&request(APPEND, &append(3, &update))]);
-    let full: Vec<_> = (0..5).flat_map(|at| request(APPEND, &append(at, &update))).collect();
-    push("full-log", &[&full]);
+    let of_others = |sequence| {
+        record_of(sequence, &[group(&participant, PRIMARY_OF, own[1], Operation::Delete)])
+    };
+    let stored = (1..8).map(of_others).map(|record| request(APPEND, &append(0, &record)));
+    push("full-log", &[&stored.collect::<Vec<_>>().concat()]);
+    push("ended-first", &[&request(APPEND, &append(ME + 1, &update))]);
     let mut broken = update.clone();
-    broken[44] ^= 1;
+    *broken.last_mut().expect("a record has bytes") ^= 1;
     push("repaired", &[&request(REPAIRED | APPEND, &append(0, &broken))]);
     push("wrong-checksum", &[&request(APPEND, &append(0, &broken))]);
     push("other-epoch", &[&request(EXECUTE, &execute(EPOCH + 1, &all(Kind::Update)))]);
@@ -78,6 +94,12 @@ fn records(seeds: &mut Vec<Seed>, records: &[(&str, &Vec<u8>)]) {
         // In the first group.
         changed[47] ^= 1;
         push(seeds, "txn_record", format!("{name}-repaired"), &*changed);
+        let mut reserved = [&[super::REPAIRED], &record[..]].concat();
+        reserved[14] = 1;
+        push(seeds, "txn_record", format!("{name}-reserved"), reserved);
+        // A byte too many, which the length and the checksum include.
+        let longer = [&[super::REPAIRED], &record[..], &[0]].concat();
+        push(seeds, "txn_record", format!("{name}-longer"), longer);
         changed.truncate(record.len() - 2);
         push(seeds, "txn_record", format!("{name}-short"), changed);
         push(seeds, "txn_record", format!("{name}-trailing"), [&[0], &record[..], &[0]].concat());
@@ -99,12 +121,16 @@ fn group<'a>(
 }
 
 fn record(groups: &[Group<'_>]) -> Vec<u8> {
+    record_of(ME, groups)
+}
+
+fn record_of(sequence: u64, groups: &[Group<'_>]) -> Vec<u8> {
     let mut partitions: Vec<_> = groups.iter().map(|group| group.partition).collect();
     partitions.dedup();
     let record = Record {
         epoch: EPOCH,
-        coordinator: Coordinator { node: 0, thread: 0 },
-        transaction: owner(ME),
+        coordinator: COORDINATOR,
+        transaction: owner(sequence),
         partitions,
         groups: groups.to_vec(),
     };
@@ -123,24 +149,34 @@ fn execute(epoch: u32, accesses: &[(u64, Kind)]) -> Vec<u8> {
     let access =
         |&(key, kind): &(u64, Kind)| Access { table: TABLE.into(), key, kind: kind.into() };
     let accesses = accesses.iter().map(access).collect();
-    encoded(&ExecuteRequest { epoch, transaction: ME, accesses })
+    let (incarnation, transaction) = (INCARNATION, owner(ME).get());
+    encoded(&ExecuteRequest { epoch, incarnation, transaction, accesses })
 }
 
 fn seen(keys: &[u64], version: u64) -> Vec<u8> {
     let seen = |&key: &u64| Seen { table: TABLE.into(), key, version };
     let reads = keys.iter().map(seen).collect();
-    encoded(&ValidateRequest { epoch: EPOCH, transaction: OTHER, reads })
+    let (incarnation, transaction) = (INCARNATION, owner(OTHER).get());
+    encoded(&ValidateRequest { epoch: EPOCH, incarnation, transaction, reads })
 }
 
-fn places(keys: &[u64]) -> Vec<u8> {
+fn places(keys: &[u64], bury: bool) -> Vec<u8> {
     let keys = keys.iter().map(|&key| Place { table: TABLE.into(), key }).collect();
-    encoded(&UnlockRequest { epoch: EPOCH, transaction: ME, keys })
+    let (incarnation, transaction) = (INCARNATION, owner(ME).get());
+    encoded(&UnlockRequest { epoch: EPOCH, incarnation, transaction, keys, bury })
 }
 
-fn append(index: u64, record: &[u8]) -> Vec<u8> {
-    encoded(&AppendRequest { index, record: record.to_vec().into() })
+fn append(floor: u64, record: &[u8]) -> Vec<u8> {
+    let (record, ended) = (record.to_vec().into(), 3u64.to_le_bytes().to_vec().into());
+    encoded(&AppendRequest { incarnation: INCARNATION, record, floor, ended })
 }
 
 fn commit(record: &[u8]) -> Vec<u8> {
-    encoded(&CommitRequest { record: record.to_vec().into() })
+    encoded(&CommitRequest { incarnation: INCARNATION, record: record.to_vec().into() })
+}
+
+fn finished(floor: u64, ended: &[u64], bury: bool) -> Vec<u8> {
+    let (node, thread) = (COORDINATOR.node.into(), COORDINATOR.thread.into());
+    let (incarnation, ended) = (INCARNATION, ended.to_vec());
+    encoded(&FinishRequest { epoch: EPOCH, incarnation, node, thread, floor, ended, bury })
 }

@@ -2,28 +2,26 @@
 
 use std::marker::PhantomData;
 
-use erpc::{Transport, Udp};
-
-use super::Transaction;
 use super::errors::{Abort, Reason};
+use super::{Backend, Transaction};
 use crate::codec::{Key, TypedTable, Value};
 use crate::participant::{Kind, Place};
 
 /// Accesses that are sent together, one message for each node that has keys of them.
 #[must_use = "call `send`"]
-pub struct Batch<'t, T: Transport = Udp> {
-    transaction: &'t Transaction<T>,
+pub struct Batch<'t, B: Backend> {
+    transaction: &'t Transaction<B>,
     wanted: Vec<Wanted>,
     error: Option<Abort>,
 }
 
 /// An access of a batch.
 #[derive(Debug)]
-pub(super) struct Wanted {
-    pub(super) place: Place,
-    pub(super) kind: Kind,
+pub struct Wanted {
+    pub(crate) place: Place,
+    pub(crate) kind: Kind,
     /// For inserts.
-    pub(super) value: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
 }
 
 /// Where the result of a read is.
@@ -36,12 +34,12 @@ pub struct Ticket<V> {
 
 /// The results of a batch.
 #[derive(Debug)]
-pub struct Results<'t, T: Transport = Udp> {
-    transaction: &'t Transaction<T>,
+pub struct Results<'t, B: Backend> {
+    transaction: &'t Transaction<B>,
 }
 
-impl<'t, T: Transport> Batch<'t, T> {
-    pub(super) fn new(transaction: &'t Transaction<T>) -> Self {
+impl<'t, B: Backend> Batch<'t, B> {
+    pub(super) fn new(transaction: &'t Transaction<B>) -> Self {
         Self { transaction, wanted: Vec::new(), error: None }
     }
 
@@ -75,11 +73,11 @@ impl<'t, T: Transport> Batch<'t, T> {
     /// # Errors
     ///
     /// As those of the single accesses.
-    pub async fn send(self) -> Result<Results<'t, T>, Abort> {
+    pub async fn send(self) -> Result<Results<'t, B>, Abort> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        self.transaction.attempt.access(self.wanted).await?;
+        self.transaction.access(self.wanted).await?;
         Ok(Results { transaction: self.transaction })
     }
 
@@ -90,24 +88,24 @@ impl<'t, T: Transport> Batch<'t, T> {
     }
 }
 
-impl<T: Transport> Results<'_, T> {
+impl<B: Backend> Results<'_, B> {
     /// The result of a read: the key's value, none if it is absent.
     ///
     /// # Errors
     ///
     /// [`Abort`] if the table's codec refuses the stored value.
     pub fn take<V: Value>(&mut self, ticket: Ticket<V>) -> Result<Option<V>, Abort> {
-        let accesses = self.transaction.attempt.accesses.borrow();
+        let keys = self.transaction.attempt.keys();
         let place = ticket.place;
-        let value = accesses.find(place).and_then(|entry| entry.current()).map(V::decode);
+        let value = keys.current(place, |bytes| bytes.map(V::decode));
         value.transpose().map_err(|error| {
             let error = std::sync::Arc::new(error);
-            self.transaction.attempt.doom(Reason::Value { place, error })
+            keys.doom(Reason::Value { place, error })
         })
     }
 }
 
-impl<T: Transport> std::fmt::Debug for Batch<'_, T> {
+impl<B: Backend> std::fmt::Debug for Batch<'_, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Batch").field("wanted", &self.wanted).finish_non_exhaustive()
     }

@@ -8,7 +8,7 @@ use crate::table::Value;
 
 /// The bytes of a value: from this node's table, or from a message.
 #[derive(Clone, Debug)]
-pub(super) enum ValueBytes {
+pub(crate) enum ValueBytes {
     Local(Value),
     Remote(Bytes),
 }

@@ -9,21 +9,21 @@ use crate::table::{Bucket, Version};
 
 /// A key that the transaction has read or locked.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) place: Place,
-    pub(super) partition: u16,
-    pub(super) bucket: Bucket,
+pub(crate) struct Entry {
+    pub(crate) place: Place,
+    pub(crate) partition: u16,
+    pub(crate) bucket: Bucket,
     /// At which it was read, and locked if it is locked.
-    pub(super) version: Version,
-    pub(super) is_locked: bool,
+    pub(crate) version: Version,
+    pub(crate) is_locked: bool,
     /// The committed value that was read.
-    pub(super) value: Option<ValueBytes>,
-    pub(super) change: Option<Change>,
+    pub(crate) value: Option<ValueBytes>,
+    pub(crate) change: Option<Change>,
 }
 
 /// What becomes of a locked key.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(crate) enum Change {
     /// The key was absent.
     Insert(Vec<u8>),
     /// The key was present.
@@ -34,7 +34,7 @@ pub(super) enum Change {
 
 impl Entry {
     /// The value as the transaction sees it, after its own changes.
-    pub(super) fn current(&self) -> Option<&[u8]> {
+    pub(crate) fn current(&self) -> Option<&[u8]> {
         if mutant!(OwnWritesUnseen) && self.value.is_some() {
             return self.value.as_deref();
         }
@@ -46,7 +46,7 @@ impl Entry {
     }
 
     /// Writes a value to a locked key that is present. False if it is not.
-    pub(super) fn write(&mut self, value: Vec<u8>) -> bool {
+    pub(crate) fn write(&mut self, value: Vec<u8>) -> bool {
         if !self.is_locked || self.current().is_none() {
             return false;
         }
@@ -55,13 +55,13 @@ impl Entry {
     }
 
     /// Gives a locked key a value, whether it is present or not.
-    pub(super) fn put(&mut self, value: Vec<u8>) {
+    pub(crate) fn put(&mut self, value: Vec<u8>) {
         let was_present = self.value.is_some();
         self.change = Some(if was_present { Change::Update(value) } else { Change::Insert(value) });
     }
 
     /// Deletes a locked key that is present. False if it is not.
-    pub(super) fn delete(&mut self) -> bool {
+    pub(crate) fn delete(&mut self) -> bool {
         if !self.is_locked || self.current().is_none() {
             return false;
         }
@@ -73,7 +73,7 @@ impl Entry {
 
 /// The keys of a transaction, each once. Few as a rule, so a search looks at all of them.
 #[derive(Debug, Default)]
-pub(super) struct Accesses {
+pub(crate) struct Accesses {
     entries: Vec<Entry>,
     /// Used from [`MANY`] entries on.
     index: HashMap<Place, usize>,
@@ -82,15 +82,15 @@ pub(super) struct Accesses {
 const MANY: usize = 16;
 
 impl Accesses {
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    pub(super) fn find(&self, place: Place) -> Option<&Entry> {
+    pub(crate) fn find(&self, place: Place) -> Option<&Entry> {
         self.position(place).map(|at| &self.entries[at])
     }
 
-    pub(super) fn find_mut(&mut self, place: Place) -> Option<&mut Entry> {
+    pub(crate) fn find_mut(&mut self, place: Place) -> Option<&mut Entry> {
         self.position(place).map(|at| &mut self.entries[at])
     }
 
@@ -103,7 +103,7 @@ impl Accesses {
     }
 
     /// Adds a key that is not there yet.
-    pub(super) fn add(&mut self, entry: Entry) {
+    pub(crate) fn add(&mut self, entry: Entry) {
         debug_assert!(self.position(entry.place).is_none());
         self.entries.push(entry);
         let len = self.entries.len();

@@ -18,9 +18,10 @@ pub enum TransactError {
     /// The transaction's writes are stored at some nodes, but not at all that should have them. It may
     /// commit later, or be aborted by recovery. Its keys stay locked until then.
     Unknown {
-        /// The transaction.
-        transaction: Owner,
-        /// The node that does not answer; none if the deadline passed first.
+        /// The transaction; none if its id is not known.
+        transaction: Option<Owner>,
+        /// The node that does not answer; none if the deadline passed first, or the member that
+        /// coordinates cannot be reached.
         node: Option<NodeId>,
     },
 }
@@ -69,6 +70,9 @@ pub enum Reason {
     TooLong(usize),
     /// The closure used the transaction after its end.
     Ended,
+    /// The member that coordinates for a program outside of the cluster cannot be reached, or the
+    /// endpoint of its node has ended.
+    Disconnected(String),
     /// A node refused a request. A fault of the store, or different settings at two nodes.
     Refused {
         /// The node.
@@ -80,7 +84,7 @@ pub enum Reason {
 
 impl Reason {
     /// Whether another attempt may succeed.
-    pub(super) fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Conflict(_) | Self::Changed(_) | Self::NotReady(_))
     }
 }
@@ -91,11 +95,11 @@ impl Reason {
 pub struct Abort(Box<Reason>);
 
 impl Abort {
-    pub(super) fn new(reason: Reason) -> Self {
+    pub(crate) fn new(reason: Reason) -> Self {
         Self(Box::new(reason))
     }
 
-    pub(super) fn into_reason(self) -> Reason {
+    pub(crate) fn into_reason(self) -> Reason {
         *self.0
     }
 
@@ -152,6 +156,7 @@ impl fmt::Display for Reason {
                 "the writes have {len} bytes; write less at once, or configure larger logs and messages"
             ),
             Self::Ended => f.write_str("the transaction has ended"),
+            Self::Disconnected(why) => write!(f, "no member coordinates: {why}"),
             Self::Refused { node, reason } => write!(f, "node {node} refused: {reason}"),
         }
     }
@@ -161,14 +166,18 @@ impl fmt::Display for TransactError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Aborted(reason) => write!(f, "aborted: {reason}"),
-            Self::Unknown { transaction, node: Some(node) } => write!(
-                f,
-                "unknown: transaction {transaction} may commit later, because node {node} does not answer"
-            ),
-            Self::Unknown { transaction, node: None } => write!(
-                f,
-                "unknown: transaction {transaction} may commit later, because the deadline passed during the commit"
-            ),
+            Self::Unknown { transaction, node } => {
+                f.write_str("unknown: the transaction")?;
+                if let Some(transaction) = transaction {
+                    write!(f, " {transaction}")?;
+                }
+                match node {
+                    Some(node) => {
+                        write!(f, " may commit later, because node {node} does not answer")
+                    }
+                    None => f.write_str(" may commit later, or has committed"),
+                }
+            }
         }
     }
 }

@@ -1,0 +1,241 @@
+//! One attempt, which a member coordinates.
+
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use erpc::{CallError, Incoming, Outgoing, Transport, Udp};
+
+use super::Inner;
+use crate::cluster::NodeId;
+use crate::participant::{Kind, Place};
+use crate::proto::{self, Outcome, Why};
+use crate::table::{Bucket, Owner, Version};
+use crate::transaction::accesses::Change;
+use crate::transaction::bytes::ValueBytes;
+use crate::transaction::keys::{Answer, Failure, Keys};
+use crate::transaction::{Abort, Backend, Reason, TransactError, Wanted, sealed};
+use crate::waiters::Waiters;
+
+/// One attempt of a transaction that a member coordinates for this program.
+pub struct Shipped<T: Transport = Udp> {
+    inner: Rc<Inner<T>>,
+    /// The time that the attempt may take.
+    time: Duration,
+    id: Cell<Option<Owner>>,
+    keys: Keys,
+    state: RefCell<State>,
+    /// Steps that wait for the reply of another.
+    waiting: Waiters,
+}
+
+struct Stream {
+    steps: Outgoing<proto::Step>,
+    replies: Incoming<proto::StepReply>,
+}
+
+enum State {
+    /// There is no stream yet.
+    New,
+    Idle(Stream),
+    /// A step waits for its reply.
+    Busy,
+    Over,
+}
+
+impl<T: Transport> Shipped<T> {
+    pub(super) fn new(inner: Rc<Inner<T>>, time: Duration) -> Self {
+        let (id, keys, state) = (Cell::new(None), Keys::default(), RefCell::new(State::New));
+        Self { inner, time, id, keys, state, waiting: Waiters::default() }
+    }
+
+    /// Sends a step and waits for its reply. Steps of one attempt wait for each other.
+    async fn step(&self, mut step: proto::Step) -> Result<proto::StepReply, String> {
+        let mut stream = loop {
+            match self.state.replace(State::Busy) {
+                State::New => {
+                    let (steps, replies) = self.inner.client.run();
+                    break Stream { steps, replies };
+                }
+                State::Idle(stream) => break stream,
+                State::Busy => self.waiting.wait().await,
+                State::Over => {
+                    self.set(State::Over);
+                    return Err("the attempt is over".into());
+                }
+            }
+        };
+        // If this future is dropped, or the stream breaks, the attempt is over.
+        let mut end = StepEnd { attempt: self, next: State::Over };
+        step.time_us = u64::try_from(self.time.as_micros()).unwrap_or(u64::MAX);
+        let text = |error: CallError| error.to_string();
+        let sent = stream.steps.send(step).await;
+        // A member that has ended the attempt takes no step any more, but has said why.
+        let reply = match (stream.replies.next().await, sent) {
+            (Ok(Some(reply)), Ok(())) => reply,
+            (Ok(Some(reply)), Err(_)) if reply.ending.is_some() => reply,
+            (Err(error), _) | (_, Err(error)) => return Err(text(error)),
+            (Ok(None), Ok(())) => return Err("the member ended the stream".into()),
+        };
+        self.id.set(Owner::new(reply.transaction).or(self.id.get()));
+        end.next = State::Idle(stream);
+        Ok(reply)
+    }
+
+    fn set(&self, state: State) {
+        self.state.replace(state);
+        self.waiting.wake();
+    }
+
+    pub(super) async fn commit(&self) -> Result<(), TransactError> {
+        if let Err(abort) = self.keys.check() {
+            self.release().await;
+            return Err(TransactError::Aborted(abort.into_reason()));
+        }
+        self.keys.end();
+        if self.id.get().is_none() {
+            // It has accessed nothing.
+            return Ok(());
+        }
+        let changes = self.keys.with(|entries| {
+            let changed =
+                entries.iter().filter_map(|entry| Some((entry.place, entry.change.as_ref()?)));
+            changed.map(|(place, change)| shipped(place, change)).collect()
+        });
+        let step = proto::Step { commit: true, changes, ..Default::default() };
+        match self.step(step).await {
+            Ok(reply) => outcome(reply.ending.unwrap_or_default(), self.id.get()),
+            // The member may have committed.
+            Err(_) => Err(TransactError::Unknown { transaction: self.id.get(), node: None }),
+        }
+    }
+
+    /// Ends the stream, so that the member aborts.
+    pub(super) async fn release(&self) {
+        self.keys.end();
+        self.set(State::Over);
+    }
+}
+
+/// Ends a step.
+struct StepEnd<'a, T: Transport> {
+    attempt: &'a Shipped<T>,
+    next: State,
+}
+
+impl<T: Transport> Drop for StepEnd<'_, T> {
+    fn drop(&mut self) {
+        self.attempt.set(std::mem::replace(&mut self.next, State::Over));
+    }
+}
+
+impl<T: Transport> Backend for Shipped<T> {}
+
+impl<T: Transport> sealed::Backend for Shipped<T> {
+    fn id(&self) -> Option<Owner> {
+        self.id.get()
+    }
+
+    fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    fn longest(&self, table: u16) -> Option<usize> {
+        self.inner.tables.get(&table).copied()
+    }
+
+    async fn execute(&self, mut wanted: Vec<Wanted>) -> Result<(), Abort> {
+        let accesses = wanted.iter().map(|wanted| {
+            let Wanted { place, kind, .. } = *wanted;
+            proto::Access::from(&crate::participant::Access { place, kind })
+        });
+        let step = proto::Step { accesses: accesses.collect(), ..Default::default() };
+        let reply = match self.step(step).await {
+            Ok(reply) => reply,
+            Err(error) => return Err(self.keys.doom(Reason::Disconnected(error))),
+        };
+        if let Some(ending) = reply.ending {
+            let reason = match outcome(ending, self.id.get()) {
+                Err(TransactError::Aborted(reason)) => reason,
+                _ => Reason::Disconnected("the member ended the attempt without a reason".into()),
+            };
+            return Err(self.keys.doom(reason));
+        }
+        if reply.found.len() != wanted.len() {
+            let why = "the member did not answer all accesses";
+            return Err(self.keys.doom(Reason::Disconnected(why.into())));
+        }
+        for (wanted, found) in wanted.iter_mut().zip(reply.found) {
+            if let Err(reason) = self.keys.take_over(wanted, 0, answer(wanted.kind, found)) {
+                return Err(self.keys.doom(reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The member checks versions and knows the buckets.
+fn answer(kind: Kind, found: proto::Found) -> Answer {
+    let value = found.present.then_some(ValueBytes::Remote(found.value));
+    let read = match kind {
+        Kind::Update if !found.locked => Err(Failure::Absent(Version::ZERO)),
+        // The member has inserted an empty value, which the commit replaces.
+        Kind::Insert => Ok((Version::ZERO, None)),
+        Kind::Read | Kind::Update => Ok((Version::ZERO, value)),
+    };
+    Answer { bucket: Bucket::new(0), read }
+}
+
+fn shipped(place: Place, change: &Change) -> proto::Change {
+    let (delete, value) = match change {
+        Change::Insert(value) | Change::Update(value) => (false, Bytes::copy_from_slice(value)),
+        Change::Delete => (true, Bytes::new()),
+    };
+    proto::Change { place: Some((&place).into()), delete, value }
+}
+
+/// What an ending means.
+fn outcome(ending: proto::Ending, transaction: Option<Owner>) -> Result<(), TransactError> {
+    let node = ending.node.checked_sub(1).and_then(|node| u16::try_from(node).ok()).map(NodeId);
+    let place = ending
+        .place
+        .and_then(|place| Some(Place { table: u16::try_from(place.table).ok()?, key: place.key }));
+    match ending.outcome() {
+        Outcome::Committed => return Ok(()),
+        Outcome::Aborted => {}
+        Outcome::Unknown | Outcome::Unspecified => {
+            return Err(TransactError::Unknown { transaction, node });
+        }
+    }
+    let len = usize::try_from(ending.len).unwrap_or(usize::MAX);
+    let why = ending.why();
+    let other =
+        || Reason::Explicit(Arc::from(Box::<dyn Error + Send + Sync>::from(ending.text.clone())));
+    let of_place = |reason: fn(Place) -> Reason| place.map_or_else(other, reason);
+    let of_node = |reason: fn(NodeId) -> Reason| node.map_or_else(other, reason);
+    let reason = match why {
+        Why::Unspecified => other(),
+        Why::Conflict => of_place(Reason::Conflict),
+        Why::Changed => of_place(Reason::Changed),
+        Why::Present => of_place(Reason::Present),
+        Why::Full => of_place(Reason::Full),
+        Why::NotLocked => of_place(Reason::NotLocked),
+        Why::NoTable => of_place(|place| Reason::NoTable(place.table)),
+        Why::ValueTooLong => place.map_or_else(other, |place| Reason::ValueTooLong { place, len }),
+        Why::Unavailable => of_node(Reason::Unavailable),
+        Why::NotReady => of_node(Reason::NotReady),
+        Why::Deadline => Reason::Deadline,
+        Why::TooLong => Reason::TooLong(len),
+    };
+    Err(TransactError::Aborted(reason))
+}
+
+impl<T: Transport> fmt::Debug for Shipped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shipped").field("id", &self.id.get()).finish_non_exhaustive()
+    }
+}

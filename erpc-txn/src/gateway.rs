@@ -1,0 +1,223 @@
+//! The service that coordinates transactions of programs outside of the cluster.
+//!
+//! A program's attempt is a stream. Its handler holds the [`Transaction`]: if the program dies or
+//! gives up, the stream ends, the handler is dropped, and with it the transaction, which frees its
+//! locks. So a program never holds a lock or a record itself.
+#![forbid(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use bytes::Bytes;
+use erpc::{Endpoint, Incoming, Outgoing, Request, Response, Status, Transport, Udp};
+
+use crate::coordinator::{Node, Reason, TransactError, Transaction};
+use crate::participant::{Kind, Place};
+use crate::proto::{self, Why};
+use crate::service;
+use crate::transaction::Wanted;
+use crate::transaction::attempts::{Coordinate, now_at};
+use crate::transaction::sealed::Backend;
+
+/// Serves outside programs at endpoints on which a [`Node`] was opened.
+#[derive(Debug, erpc::Service)]
+#[erpc(service = proto::Gateway)]
+pub struct Gateway<T: Transport = Udp> {
+    transport: PhantomData<fn(T)>,
+}
+
+impl<T: Transport> Gateway<T> {
+    /// The service. All endpoints of a server may share it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { transport: PhantomData }
+    }
+
+    fn node(&self) -> Result<Node<T>, Status> {
+        let found = Endpoint::<T>::current().and_then(|endpoint| Node::on(&endpoint));
+        found.ok_or_else(|| Status::failed_precondition("no node was opened on this endpoint"))
+    }
+}
+
+impl<T: Transport> Default for Gateway<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Transport> proto::Gateway for Gateway<T> {
+    async fn run(
+        &self,
+        request: Request<'_, Incoming<proto::Step>>,
+        outgoing: Outgoing<proto::StepReply>,
+    ) -> Result<(), Status> {
+        let mut incoming = request.into_message();
+        let node = self.node()?;
+        let Some(mut step) = incoming.next().await? else { return Ok(()) };
+        let now = now_at::<T>();
+        let deadline = now + Duration::from_micros(step.time_us);
+        let transaction = node.begin(now, deadline);
+        let id = transaction.attempt.id().map_or(0, |id| id.get());
+        loop {
+            let is_last = step.commit;
+            let done = take(&node, &transaction, step).await;
+            let mut reply = proto::StepReply { transaction: id, ..Default::default() };
+            match done {
+                Ok(found) if !is_last => reply.found = found,
+                Ok(_) => reply.ending = Some(committed()),
+                Err(error) => reply.ending = Some(ending(&error)),
+            }
+            let has_ended = reply.ending.is_some();
+            outgoing.send(&reply).await?;
+            if has_ended {
+                return Ok(());
+            }
+            let left = deadline - now_at::<T>().min(deadline);
+            step = match erpc::timeout(left, incoming.next()).await {
+                Ok(Ok(Some(step))) => step,
+                // The program gives up.
+                Ok(Ok(None)) => {
+                    node.release(&transaction.attempt).await;
+                    return Ok(());
+                }
+                Ok(Err(error)) => return Err(error.into()),
+                Err(_) => {
+                    node.release(&transaction.attempt).await;
+                    let ending = ending(&TransactError::Aborted(Reason::Deadline));
+                    let reply = proto::StepReply { ending: Some(ending), ..reply };
+                    return outgoing.send(&reply).await.map_err(Status::from);
+                }
+            };
+        }
+    }
+
+    fn describe(
+        &self,
+        _request: Request<'_, proto::DescribeRequest>,
+    ) -> Result<Response<proto::Description>, Status> {
+        let node = self.node()?;
+        let participant = node.participant();
+        let placement = participant.placement();
+        let numbers = |nodes: &[crate::cluster::NodeId]| -> Vec<u32> {
+            nodes.iter().map(|node| node.0.into()).collect()
+        };
+        let replicas =
+            |partition| proto::Replicas { nodes: numbers(placement.replicas(partition)) };
+        let table = |(&id, config): (&u16, &crate::table::Config)| proto::TableInfo {
+            id: id.into(),
+            max_value: config.longest() as u64,
+        };
+        let counts = node.counts();
+        Ok(Response::new(proto::Description {
+            member: Some(participant.introduction().into()),
+            active: participant.is_active(),
+            nodes: numbers(placement.nodes()),
+            partitions: (0..placement.partitions()).map(replicas).collect(),
+            tables: participant.settings().tables.iter().map(table).collect(),
+            unreachable: numbers(&node.unreachable()),
+            attempts: counts.attempts,
+            commits: counts.commits,
+            running: node.active() as u64,
+        }))
+    }
+}
+
+/// Takes a step. After an error, or if it was the last step, the attempt has ended.
+async fn take<T: Transport>(
+    node: &Node<T>,
+    transaction: &Transaction<T>,
+    step: proto::Step,
+) -> Result<Vec<proto::Found>, TransactError> {
+    let found = match access(transaction, &step).await {
+        Ok(found) => found,
+        Err(abort) => {
+            node.release(&transaction.attempt).await;
+            return Err(TransactError::Aborted(abort.into_reason()));
+        }
+    };
+    if step.commit {
+        node.commit(&transaction.attempt).await?;
+    }
+    Ok(found)
+}
+
+async fn access<T: Transport>(
+    transaction: &Transaction<T>,
+    step: &proto::Step,
+) -> Result<Vec<proto::Found>, crate::coordinator::Abort> {
+    let wanted = |access: &proto::Access| {
+        let access =
+            service::access(access).map_err(|failure| transaction.abort(failure.reason))?;
+        // The value of an insert comes with the commit.
+        let value = (access.kind == Kind::Insert).then(Vec::new);
+        Ok::<_, crate::coordinator::Abort>(Wanted { place: access.place, kind: access.kind, value })
+    };
+    let wanted: Vec<_> = step.accesses.iter().map(wanted).collect::<Result<_, _>>()?;
+    let places: Vec<_> = wanted.iter().map(|wanted| wanted.place).collect();
+    transaction.access(wanted).await?;
+    let keys = transaction.attempt.keys();
+    for change in &step.changes {
+        let place = change.place.ok_or_else(|| transaction.abort("a change has no key"))?;
+        let place = service::place(place.table, place.key)
+            .map_err(|failure| transaction.abort(failure.reason))?;
+        if change.delete {
+            keys.delete(place)?;
+        } else {
+            transaction.check_len(place, change.value.len())?;
+            keys.write(place, change.value.to_vec())?;
+        }
+    }
+    Ok(places.into_iter().map(|place| found(transaction, place)).collect())
+}
+
+fn found<T: Transport>(transaction: &Transaction<T>, place: Place) -> proto::Found {
+    let keys = transaction.attempt.keys();
+    let value = keys.current(place, |value| value.map(Bytes::copy_from_slice));
+    proto::Found {
+        present: value.is_some(),
+        locked: keys.is_locked(place),
+        value: value.unwrap_or_default(),
+    }
+}
+
+fn committed() -> proto::Ending {
+    proto::Ending { outcome: proto::Outcome::Committed.into(), ..Default::default() }
+}
+
+/// How an attempt ended that did not commit.
+fn ending(error: &TransactError) -> proto::Ending {
+    let mut ending = proto::Ending { text: error.to_string(), ..Default::default() };
+    let reason = match error {
+        TransactError::Aborted(reason) => reason,
+        TransactError::Unknown { node, .. } => {
+            ending.outcome = proto::Outcome::Unknown.into();
+            ending.node = node.map_or(0, |node| u32::from(node.0) + 1);
+            return ending;
+        }
+    };
+    ending.outcome = proto::Outcome::Aborted.into();
+    ending.text = reason.to_string();
+    let (why, place, node, len) = match *reason {
+        Reason::Conflict(place) => (Why::Conflict, Some(place), None, 0),
+        Reason::Changed(place) => (Why::Changed, Some(place), None, 0),
+        Reason::Present(place) => (Why::Present, Some(place), None, 0),
+        Reason::Full(place) => (Why::Full, Some(place), None, 0),
+        Reason::Unavailable(node) => (Why::Unavailable, None, Some(node), 0),
+        Reason::NotReady(node) => (Why::NotReady, None, Some(node), 0),
+        Reason::Deadline => (Why::Deadline, None, None, 0),
+        Reason::NotLocked(place) => (Why::NotLocked, Some(place), None, 0),
+        Reason::NoTable(table) => (Why::NoTable, Some(Place { table, key: 0 }), None, 0),
+        Reason::ValueTooLong { place, len } => (Why::ValueTooLong, Some(place), None, len),
+        Reason::TooLong(len) => (Why::TooLong, None, None, len),
+        Reason::Explicit(_)
+        | Reason::Value { .. }
+        | Reason::Ended
+        | Reason::Disconnected(_)
+        | Reason::Refused { .. } => (Why::Unspecified, None, None, 0),
+    };
+    ending.why = why.into();
+    ending.place = place.as_ref().map(proto::Place::from);
+    ending.node = node.map_or(0, |node| u32::from(node.0) + 1);
+    ending.len = len as u64;
+    ending
+}

@@ -1,0 +1,144 @@
+//! What an attempt knows of its keys, and whether it can still commit.
+
+use std::cell::{Cell, RefCell};
+
+use super::Wanted;
+use super::accesses::{Accesses, Entry};
+use super::bytes::ValueBytes;
+use super::errors::{Abort, Reason};
+use crate::mutants::mutant;
+use crate::participant::{Kind, Place};
+use crate::table::{Bucket, Version};
+
+/// The keys of an attempt.
+#[derive(Debug, Default)]
+pub struct Keys {
+    accesses: RefCell<Accesses>,
+    /// Why the attempt cannot commit.
+    doomed: RefCell<Option<Reason>>,
+    is_over: Cell<bool>,
+}
+
+/// What an access found.
+pub(crate) struct Answer {
+    pub(crate) bucket: Bucket,
+    pub(crate) read: Result<(Version, Option<ValueBytes>), Failure>,
+}
+
+/// Why an access found nothing.
+pub(crate) enum Failure {
+    Conflict,
+    Absent(Version),
+    Present,
+    Full,
+}
+
+impl Keys {
+    /// Fails if the attempt cannot commit any more.
+    pub(crate) fn check(&self) -> Result<(), Abort> {
+        if self.is_over.get() {
+            return Err(Abort::new(Reason::Ended));
+        }
+        match &*self.doomed.borrow() {
+            Some(reason) => Err(Abort::new(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// The attempt cannot commit any more.
+    pub(crate) fn doom(&self, reason: Reason) -> Abort {
+        self.doomed.borrow_mut().get_or_insert_with(|| reason.clone());
+        Abort::new(reason)
+    }
+
+    /// Ends the attempt, whether it commits or not. False if it has ended before.
+    pub(crate) fn end(&self) -> bool {
+        !self.is_over.replace(true)
+    }
+
+    pub(crate) fn with<O>(&self, look: impl FnOnce(&[Entry]) -> O) -> O {
+        look(self.accesses.borrow().entries())
+    }
+
+    /// What the transaction sees of a key that it has read.
+    pub(crate) fn current<O>(&self, place: Place, look: impl FnOnce(Option<&[u8]>) -> O) -> O {
+        look(self.accesses.borrow().find(place).and_then(Entry::current))
+    }
+
+    pub(crate) fn is_locked(&self, place: Place) -> bool {
+        self.accesses.borrow().find(place).is_some_and(|entry| entry.is_locked)
+    }
+
+    pub(crate) fn write(&self, place: Place, value: Vec<u8>) -> Result<(), Abort> {
+        self.change(place, |entry| entry.write(value))
+    }
+
+    pub(crate) fn delete(&self, place: Place) -> Result<(), Abort> {
+        self.change(place, Entry::delete)
+    }
+
+    fn change(&self, place: Place, change: impl FnOnce(&mut Entry) -> bool) -> Result<(), Abort> {
+        self.check()?;
+        if self.accesses.borrow_mut().find_mut(place).is_some_and(change) {
+            return Ok(());
+        }
+        Err(self.doom(Reason::NotLocked(place)))
+    }
+
+    /// The access, if what the attempt knows is not enough.
+    pub(crate) fn needed(&self, mut wanted: Wanted) -> Result<Option<Wanted>, Abort> {
+        let place = wanted.place;
+        let mut accesses = self.accesses.borrow_mut();
+        let Some(entry) = accesses.find_mut(place) else { return Ok(Some(wanted)) };
+        let is_enough = match wanted.kind {
+            Kind::Read => true,
+            // The commit checks that an absent key is still absent.
+            Kind::Update => entry.is_locked || entry.value.is_none(),
+            Kind::Insert => {
+                if entry.current().is_some() {
+                    return Err(self.doom(Reason::Present(place)));
+                }
+                if entry.is_locked {
+                    entry.put(wanted.value.take().unwrap_or_default());
+                }
+                entry.is_locked
+            }
+        };
+        Ok((!is_enough).then_some(wanted))
+    }
+
+    /// Takes over the answer to an access of a key in this partition.
+    pub(crate) fn take_over(
+        &self,
+        wanted: &mut Wanted,
+        partition: u16,
+        answer: Answer,
+    ) -> Result<(), Reason> {
+        let place = wanted.place;
+        let mut accesses = self.accesses.borrow_mut();
+        let known = accesses.find_mut(place);
+        let (version, value, is_locked) = match answer.read {
+            Ok((version, value)) => (version, value, wanted.kind != Kind::Read),
+            Err(Failure::Absent(version)) => (version, None, false),
+            Err(Failure::Conflict) => return Err(Reason::Conflict(place)),
+            // The transaction has read that the key is absent.
+            Err(Failure::Present) if known.is_some() => return Err(Reason::Changed(place)),
+            Err(Failure::Present) => return Err(Reason::Present(place)),
+            Err(Failure::Full) => return Err(Reason::Full(place)),
+        };
+        match known {
+            Some(entry) if entry.version != version && !mutant!(UpgradeUnchecked) => {
+                return Err(Reason::Changed(place));
+            }
+            Some(entry) => entry.is_locked |= is_locked,
+            None => {
+                let (bucket, change) = (answer.bucket, None);
+                accesses.add(Entry { place, partition, bucket, version, is_locked, value, change });
+            }
+        }
+        if let (Some(value), Some(entry)) = (wanted.value.take(), accesses.find_mut(place)) {
+            entry.put(value);
+        }
+        Ok(())
+    }
+}
