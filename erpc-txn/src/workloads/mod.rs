@@ -29,9 +29,10 @@ use erpc::Transport;
 pub use random::{Random, Zipf};
 
 use crate::cluster::Placement;
-use crate::coordinator::{Abort, Limits, Node, Reason, TransactError, Transaction};
+use crate::coordinator::Node;
 use crate::participant::Participant;
 use crate::table::{Config, WriteError};
+use crate::transaction::{Abort, Backend, Limits, Reason, TransactError, Transaction};
 
 /// A benchmark: tables, their population, and a mix of transactions.
 pub trait Workload: Send + Sync + 'static {
@@ -69,9 +70,9 @@ pub trait Workload: Send + Sync + 'static {
     ///
     /// [`Abort`] if the attempt cannot commit, from [`Failed`] if the benchmark's predicate does not
     /// hold.
-    fn run<T: Transport>(
+    fn run<B: Backend>(
         &self,
-        tx: &Transaction<T>,
+        tx: &Transaction<B>,
         choice: &Self::Choice,
     ) -> impl Future<Output = Result<i64, Abort>>;
 

@@ -5,13 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use erpc::Transport;
-
 use super::{Failed, Random, Workload, table};
 use crate::cluster::Placement;
 use crate::codec::TypedTable;
-use crate::coordinator::{Abort, Transaction};
 use crate::table::Config;
+use crate::transaction::{Abort, Backend, Transaction};
 
 /// The objects.
 pub const OBJECTS: TypedTable<u64, [u8; 40]> = TypedTable::new(1);
@@ -108,7 +106,7 @@ impl Workload for Objects {
         choice.writes.iter().for_each(|&(key, _)| each(key));
     }
 
-    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<i64, Abort> {
+    async fn run<B: Backend>(&self, tx: &Transaction<B>, choice: &Choice) -> Result<i64, Abort> {
         let mut batch = tx.batch();
         let reads = choice.reads.iter().map(|&key| batch.read(OBJECTS, key));
         let mut tickets: Vec<_> = reads.collect();

@@ -14,13 +14,11 @@
 
 use std::collections::BTreeMap;
 
-use erpc::Transport;
-
 use super::{Failed, Random, Workload, table};
 use crate::cluster::Placement;
 use crate::codec::TypedTable;
-use crate::coordinator::{Abort, Transaction};
 use crate::table::Config;
+use crate::transaction::{Abort, Backend, Transaction};
 
 /// Balances of savings accounts in cents, by customer.
 pub const SAVING: TypedTable<u64, i64> = TypedTable::new(1);
@@ -142,7 +140,7 @@ impl Workload for SmallBank {
         }
     }
 
-    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<i64, Abort> {
+    async fn run<B: Backend>(&self, tx: &Transaction<B>, choice: &Choice) -> Result<i64, Abort> {
         let mut batch = tx.batch();
         match *choice {
             Choice::Amalgamate(a, b) => {

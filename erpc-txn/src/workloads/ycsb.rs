@@ -14,13 +14,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use erpc::Transport;
-
 use super::{Failed, Random, Workload, Zipf, table};
 use crate::cluster::Placement;
 use crate::codec::TypedTable;
-use crate::coordinator::{Abort, Transaction};
 use crate::table::Config;
+use crate::transaction::{Abort, Backend, Transaction};
 
 /// The records: all fields, one after the other.
 pub const RECORDS: TypedTable<u64, Vec<u8>> = TypedTable::new(1);
@@ -178,7 +176,7 @@ impl Workload for Ycsb {
         }
     }
 
-    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<i64, Abort> {
+    async fn run<B: Backend>(&self, tx: &Transaction<B>, choice: &Choice) -> Result<i64, Abort> {
         match choice {
             &Choice::Read(key) => {
                 tx.read(RECORDS, key).await?.ok_or(Failed)?;

@@ -74,6 +74,18 @@ pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<Vec<Ran>, Failure> {
     })
 }
 
+/// A lane that has not ended. The others wait for it, also if it panics.
+struct Running<'s>(&'s Shared);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.stages.advance(Stage::Over);
+        if self.0.over.fetch_add(1, Ordering::AcqRel) + 1 == self.0.lanes {
+            self.0.wake();
+        }
+    }
+}
+
 /// The thread of a lane. Passes all barriers, also if it fails.
 fn lane<W: Workload>(
     seat: Seat,
@@ -83,6 +95,7 @@ fn lane<W: Workload>(
     plan: &Plan<W>,
     shared: &Shared,
 ) -> Result<Ran, Failure> {
+    let mut running = Some(Running(shared));
     let opened = member::open(seat, endpoint_config(), participant, thread, &shared.addresses);
     shared.opened.wait();
     let met = opened.and_then(|(endpoint, node)| {
@@ -90,28 +103,17 @@ fn lane<W: Workload>(
         endpoint.set_idle_policy(IdlePolicy::YieldThenSleep { spin: IdlePolicy::DEFAULT_SPIN });
         let handle = endpoint.handle();
         shared.handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
-        let ready = endpoint.block_on(erpc::timeout(MEETING, async { node.ready().await }));
+        let ready = endpoint.block_on(endpoint.timeout(MEETING, node.ready()));
         ready.map_err(|_| Failure::new("the nodes do not meet"))?;
         Ok((endpoint, node))
     });
-    if met.is_err() {
-        shared.stages.advance(Stage::Over);
-    }
     shared.met.wait();
-    let (endpoint, node) = match met {
-        Ok(met) => met,
-        Err(failure) => {
-            shared.end();
-            return Err(failure);
-        }
-    };
+    let (endpoint, node) = met?;
     let mut lane = Lane::start(&endpoint, node, number, plan, &shared.stages);
-    let mut is_over = false;
     endpoint.run_until(|| {
         lane.look();
-        if !is_over && lane.is_over() {
-            is_over = true;
-            shared.end();
+        if running.is_some() && lane.is_over() {
+            running = None;
         }
         shared.over.load(Ordering::Acquire) == shared.lanes
     });
@@ -119,13 +121,6 @@ fn lane<W: Workload>(
 }
 
 impl Shared {
-    /// A lane has ended.
-    fn end(&self) {
-        if self.over.fetch_add(1, Ordering::AcqRel) + 1 == self.lanes {
-            self.wake();
-        }
-    }
-
     fn wake(&self) {
         let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         handles.iter().for_each(Handle::wake);

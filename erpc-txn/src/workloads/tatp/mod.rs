@@ -21,7 +21,6 @@ mod transactions;
 
 use std::collections::BTreeMap;
 
-use erpc::Transport;
 pub use rows::{
     ACCESS_INFO, AccessInfo, CALL_FORWARDING, CallForwarding, MAGIC, SEC_SUBSCRIBER,
     SPECIAL_FACILITY, SUBSCRIBER, SecSubscriber, SpecialFacility, Start, SubNbr, Subscriber, Typed,
@@ -31,8 +30,8 @@ use zerocopy::IntoBytes;
 use super::{Random, Workload, table};
 use crate::cluster::Placement;
 use crate::codec::Key;
-use crate::coordinator::{Abort, Transaction};
 use crate::table::Config;
+use crate::transaction::{Abort, Backend, Transaction};
 
 /// Separates the random contents of the tables.
 const SEED: u64 = 0x7a79;
@@ -257,7 +256,7 @@ impl Workload for Tatp {
         }
     }
 
-    async fn run<T: Transport>(&self, tx: &Transaction<T>, choice: &Choice) -> Result<i64, Abort> {
+    async fn run<B: Backend>(&self, tx: &Transaction<B>, choice: &Choice) -> Result<i64, Abort> {
         transactions::run(tx, choice).await
     }
 }

@@ -1,12 +1,10 @@
 //! What the transactions do.
 
-use erpc::Transport;
-
 use super::{
     ACCESS_INFO, CALL_FORWARDING, CallForwarding, Choice, SEC_SUBSCRIBER, SPECIAL_FACILITY,
     SUBSCRIBER, Start, SubNbr, Typed,
 };
-use crate::coordinator::{Abort, Transaction};
+use crate::transaction::{Abort, Backend, Transaction};
 use crate::workloads::Failed;
 
 impl Start {
@@ -21,7 +19,7 @@ impl Start {
     }
 }
 
-pub(super) async fn run<T: Transport>(tx: &Transaction<T>, choice: &Choice) -> Result<i64, Abort> {
+pub(super) async fn run<B: Backend>(tx: &Transaction<B>, choice: &Choice) -> Result<i64, Abort> {
     match *choice {
         Choice::GetSubscriberData { s_id } => {
             tx.read(SUBSCRIBER, s_id).await?.ok_or(Failed)?;
@@ -61,8 +59,8 @@ pub(super) async fn run<T: Transport>(tx: &Transaction<T>, choice: &Choice) -> R
 }
 
 /// Looks for a forwarding that lasts longer than `end_time`.
-async fn new_destination<T: Transport>(
-    tx: &Transaction<T>,
+async fn new_destination<B: Backend>(
+    tx: &Transaction<B>,
     key: Start,
     end_time: u8,
 ) -> Result<(), Abort> {
@@ -75,8 +73,8 @@ async fn new_destination<T: Transport>(
     if found { Ok(()) } else { Err(Failed.into()) }
 }
 
-async fn insert<T: Transport>(
-    tx: &Transaction<T>,
+async fn insert<B: Backend>(
+    tx: &Transaction<B>,
     key: Start,
     row: CallForwarding,
 ) -> Result<(), Abort> {
@@ -86,7 +84,7 @@ async fn insert<T: Transport>(
 }
 
 /// The subscriber with the telephone number of `s_id`.
-async fn subscriber_of<T: Transport>(tx: &Transaction<T>, s_id: u32) -> Result<u32, Abort> {
+async fn subscriber_of<B: Backend>(tx: &Transaction<B>, s_id: u32) -> Result<u32, Abort> {
     let row = tx.read(SEC_SUBSCRIBER, SubNbr::of(s_id)).await?.ok_or(Failed)?;
     Ok(row.s_id.get())
 }
