@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use erpc::service::Routes;
 use erpc::transport::udp::UdpRoute;
-use erpc::{Channel, Endpoint, EndpointConfig, Seat, Service, Udp};
+use erpc::{Channel, Endpoint, EndpointConfig, Seat, Service, Transport, Udp};
 use erpc_txn::cluster::NodeId;
 use erpc_txn::coordinator::Node;
+use erpc_txn::gateway::Gateway;
 use erpc_txn::participant::Participant;
 use erpc_txn::service;
 
@@ -22,11 +23,13 @@ pub(crate) fn incarnation() -> Result<u32, Failure> {
     getrandom::u32().map_err(Failure::of("the system has no random numbers"))
 }
 
-/// What a member serves.
-pub(crate) fn routes(participant: &Arc<Participant>) -> Result<Arc<Routes>, Failure> {
+/// What a member serves: to the others, and to programs outside of the cluster.
+pub(crate) fn routes<T: Transport>(participant: &Arc<Participant>) -> Result<Arc<Routes>, Failure> {
+    let collide = Failure::of("the services collide");
     let mut routes = Routes::new();
     let member = Arc::new(service::Member::new(Arc::clone(participant)));
-    member.register(&mut routes).map_err(Failure::of("the services collide"))?;
+    member.register(&mut routes).map_err(&collide)?;
+    Arc::new(Gateway::<T>::new()).register(&mut routes).map_err(&collide)?;
     Ok(Arc::new(routes))
 }
 
@@ -39,7 +42,7 @@ pub(crate) fn open(
     addresses: &Addresses,
 ) -> Result<(Endpoint, Node<Udp>), Failure> {
     let endpoint = seat.open(config).map_err(Failure::of("no endpoint"))?;
-    endpoint.serve(routes(participant)?, None);
+    endpoint.serve(routes::<Udp>(participant)?, None);
     let others = addresses.iter().filter(|&(&node, _)| node != participant.node());
     let channels = others.map(|(&node, &address)| {
         (node, Channel::to(&endpoint, vec![UdpRoute::from(address)]).build())

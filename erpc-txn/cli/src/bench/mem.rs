@@ -28,7 +28,7 @@ pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<Vec<Ran>, Failure> {
     for (port, participant) in ports.into_iter().zip(&plan.participants) {
         let endpoint = Endpoint::new(port, endpoint_config());
         let endpoint = endpoint.map_err(Failure::of("no endpoint"))?;
-        endpoint.serve(member::routes(participant)?, None);
+        endpoint.serve(member::routes::<MemTransport>(participant)?, None);
         endpoint.listen();
         let others = plan.participants.iter().zip(&routes);
         let channels = others
