@@ -211,7 +211,7 @@ fn check_name(name: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use erpc_txn::cluster::{Membership, Placement};
+    use erpc_txn::cluster::Membership;
 
     use super::*;
 
