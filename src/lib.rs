@@ -132,6 +132,8 @@
 //! | `erpc::handler` | ERROR | event loop stuck | `endpoint`, `thread`, `for_ms`; `hint`. From a server whose thread waits in [`ServerHandle::wait`], [`ServerBuilder::serve`] or a function like these |
 //! | `erpc::network` | WARN | receive queue overflowed | `endpoint`, `packets`, `hint`: the socket buffer and the sysctl to raise |
 //! | `erpc::network` | WARN | many retransmissions | `endpoint`, `packets` of `sent` ones in `within_ms`, and by cause: `after_gap`, `after_timeout`, `probes`; `hint`. At least 100 per second and a tenth of all packets |
+//! | `erpc::network` | WARN | link down | `endpoint`, `count`, `hint`: of a port that DPDK drives; at most a second late |
+//! | `erpc::network` | INFO | link up | `endpoint`, `count`: also when the port starts |
 //! | `erpc::network` | INFO | unknown link rate | `peer`, `effect`, `hint`: once per process, with Swift |
 //! | `erpc::network` | WARN | unknown link rate | `peer`, `effect`, `hint`: once per process, with Timely or DCQCN |
 //!

@@ -1,7 +1,13 @@
 /* Wraps DPDK's inline functions and structs; see lib.rs. */
 #include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
@@ -43,6 +49,7 @@ int erpc_device_find(const char *name, struct erpc_device *device)
     device->tx_segments = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
     memcpy(device->mac, mac.addr_bytes, sizeof device->mac);
     device->socket = rte_eth_dev_socket_id(port);
+    device->interface = info.if_index;
     return 0;
 }
 
@@ -167,6 +174,40 @@ int erpc_link(uint16_t port, uint32_t *mbps)
         return 0;
     *mbps = link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed;
     return link.link_status == RTE_ETH_LINK_UP;
+}
+
+int erpc_interface(uint32_t interface, uint32_t *mtu)
+{
+    struct ethtool_value carrier = { .cmd = ETHTOOL_GLINK };
+    struct ifreq request;
+    int state, fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    *mtu = 0;
+    if (fd < 0)
+        return -errno;
+    memset(&request, 0, sizeof request);
+    request.ifr_ifindex = (int)interface;
+    if (ioctl(fd, SIOCGIFNAME, &request) != 0) {
+        state = errno == ENODEV ? 0 : -errno;
+        close(fd);
+        return state;
+    }
+    /* The name stays in the request; the other members share their memory. */
+    if (ioctl(fd, SIOCGIFMTU, &request) == 0)
+        *mtu = (uint32_t)request.ifr_mtu;
+    if (ioctl(fd, SIOCGIFFLAGS, &request) != 0) {
+        state = errno == ENODEV ? 0 : -errno;
+    } else if ((request.ifr_flags & IFF_UP) == 0) {
+        state = 0;
+    } else {
+        state = (request.ifr_flags & IFF_RUNNING) != 0;
+        /* The kernel sets IFF_RUNNING up to a second late. Not every interface tells its carrier. */
+        request.ifr_data = (void *)&carrier;
+        if (ioctl(fd, SIOCETHTOOL, &request) == 0)
+            state = carrier.data != 0;
+    }
+    close(fd);
+    return state;
 }
 
 void erpc_losses(uint16_t port, struct erpc_losses *losses)

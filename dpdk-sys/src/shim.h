@@ -28,6 +28,7 @@ struct erpc_device {
     uint8_t tx_checksums; /* computes IPv4 and UDP checksums of sent packets */
     uint8_t mac[6];
     int socket;
+    uint32_t interface; /* number of the kernel's interface below the device; 0 if there is none */
 };
 
 /* How to start a device. Descriptor counts are adjusted to what the device accepts. */
@@ -97,6 +98,10 @@ int erpc_steer(uint16_t port, uint16_t udp_port, uint16_t queues, uint8_t is_v6,
  * drivers that connect in the link query (memif). */
 int erpc_link(uint16_t port, uint32_t *mbps);
 void erpc_losses(uint16_t port, struct erpc_losses *losses);
+
+/* The kernel's interface with this number: 1 if it is up and its link too, 0 if not or if it is gone,
+ * a negative error if the kernel cannot be asked. `*mtu` is its MTU, 0 if unknown. */
+int erpc_interface(uint32_t interface, uint32_t *mtu);
 
 /* Receives up to `n` frames and describes them. */
 uint16_t erpc_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, struct erpc_frame *frames, uint16_t n);

@@ -1,5 +1,5 @@
 //! Reports to the log what counters tell: a loop that stood still, refused handshakes and calls,
-//! lost packets.
+//! lost packets, a link that went down.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -36,6 +36,8 @@ struct Seen {
     beyond_tasks: u64,
     beyond_queue: u64,
     overflow: u64,
+    link_downs: u64,
+    link_ups: u64,
     resent: Retransmissions,
     sent: u64,
     /// When the transport's counters were read. That may take a system call.
@@ -119,6 +121,12 @@ impl Seen {
         let is_udp = TypeId::of::<T>() == TypeId::of::<UdpTransport>();
         report(&mut self.overflow, stats.transport.rx_overflow, |new| {
             log::receive_overflow(now, &endpoint, new, is_udp.then_some(OVERFLOW_HINT))
+        });
+        report(&mut self.link_downs, stats.transport.link_downs, |new| {
+            log::link_down(now, &endpoint, new)
+        });
+        report(&mut self.link_ups, stats.transport.link_ups, |new| {
+            log::link_up(now, &endpoint, new)
         });
         let (resent, sent) = (stats.protocol.retransmissions, stats.transport.tx_packets);
         let (newly_resent, newly_sent) = (resent - self.resent, sent - self.sent);

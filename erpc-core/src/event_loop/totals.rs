@@ -32,6 +32,8 @@ impl AddAssign for EndpointStats {
             rx_overflow,
             tx_dropped,
             rx_truncated,
+            link_downs,
+            link_ups,
         } = transport;
         self.transport.rx_packets += rx_packets;
         self.transport.rx_bytes += rx_bytes;
@@ -40,6 +42,8 @@ impl AddAssign for EndpointStats {
         self.transport.rx_overflow += rx_overflow;
         self.transport.tx_dropped += tx_dropped;
         self.transport.rx_truncated += rx_truncated;
+        self.transport.link_downs += link_downs;
+        self.transport.link_ups += link_ups;
 
         self.pool += pool;
     }

@@ -266,6 +266,19 @@ pub(crate) fn receive_overflow(
     event!("erpc::network", WARN, now, "receive queue overflowed", %endpoint, packets, hint)
 }
 
+/// The link of the endpoint's port went down `count` times since the last such event.
+#[cold]
+pub(crate) fn link_down(now: Instant, endpoint: &dyn Display, count: u64) -> bool {
+    let hint = "calls wait until the link is up, or end with their deadlines; look at the cable, the switch and the peer";
+    event!("erpc::network", WARN, now, "link down", %endpoint, count, hint)
+}
+
+/// The link of the endpoint's port came up `count` times since the last such event.
+#[cold]
+pub(crate) fn link_up(now: Instant, endpoint: &dyn Display, count: u64) -> bool {
+    event!("erpc::network", INFO, now, "link up", %endpoint, count)
+}
+
 /// This endpoint has sent many packets again, of `sent` packets in this time.
 #[cold]
 pub(crate) fn retransmissions(

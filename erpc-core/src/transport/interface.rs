@@ -327,4 +327,9 @@ pub struct TransportStats {
     pub tx_dropped: u64,
     /// Datagrams dropped because they were longer than this endpoint accepts.
     pub rx_truncated: u64,
+    /// Times that the link of the transport's port went down, as far as the transport looks at it:
+    /// DPDK's does, a few times per second. Always 0 for UDP and memory.
+    pub link_downs: u64,
+    /// Times that the link came up, the first time included. Always 0 for UDP and memory.
+    pub link_ups: u64,
 }

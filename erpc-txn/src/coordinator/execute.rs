@@ -1,10 +1,12 @@
 //! The execute phase: reads and locks.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use erpc::{Call, CallError, Endpoint, Transport, join_all};
 
+use super::peers::Peer;
 use super::transaction::Attempt;
 use crate::cluster::NodeId;
 use crate::participant::{Access, Found, Kind, Place};
@@ -46,6 +48,9 @@ struct Part {
 impl<T: Transport> Attempt<T> {
     /// Makes accesses of different keys at once.
     pub(super) async fn make(&self, mut wanted: Vec<Wanted>) -> Result<(), Abort> {
+        if let [one] = &mut wanted[..] {
+            return self.make_one(one).await;
+        }
         let inner = &self.inner;
         inner.counting.requests(wanted.len());
         let parts = self.parts(&wanted)?;
@@ -100,6 +105,71 @@ impl<T: Transport> Attempt<T> {
             }
         }
         failure.map_or(Ok(()), |reason| Err(self.keys.doom(reason)))
+    }
+
+    /// Makes a single access. Most transactions make only one, so this does without lists.
+    async fn make_one(&self, wanted: &mut Wanted) -> Result<(), Abort> {
+        let (inner, keys) = (&self.inner, &self.keys);
+        let Wanted { place, kind, .. } = *wanted;
+        if !inner.participant.settings().tables.contains_key(&place.table) {
+            return Err(keys.doom(Reason::NoTable(place.table)));
+        }
+        inner.counting.requests(1);
+        let (partition, node) = inner.primary(place);
+        let access = Access { place, kind };
+        let answer = match inner.peers.get(&node) {
+            None => {
+                let target = inner.participant.target();
+                let found = inner.participant.execute_one(target, self.id, access);
+                let found = found.map_err(|refusal| {
+                    keys.doom(Reason::Refused { node, reason: refusal.to_string() })
+                })?;
+                if kind != Kind::Read && found.read.is_ok() {
+                    self.locks.borrow_mut().push(Lock { node, place, state: LockState::Held });
+                }
+                Answer::from(found)
+            }
+            Some(peer) => self.ask_one(peer, access).await?,
+        };
+        keys.take_over(wanted, partition, answer).map_err(|reason| keys.doom(reason))
+    }
+
+    /// Makes a single access at another node.
+    async fn ask_one(&self, peer: &Rc<Peer<T>>, access: Access) -> Result<Answer, Abort> {
+        let (inner, keys, node) = (&self.inner, &self.keys, peer.node);
+        let doom = |reason| keys.doom(reason);
+        if peer.is_down() {
+            return Err(doom(Reason::Unavailable(node)));
+        }
+        let target = peer.target(&inner.participant).ok_or_else(|| doom(Reason::NotReady(node)))?;
+        let request = proto::ExecuteRequest {
+            epoch: target.epoch,
+            incarnation: target.incarnation,
+            transaction: self.id.get(),
+            accesses: vec![proto::Access::from(&access)],
+        };
+        let left = self.time_left();
+        if left.is_zero() {
+            return Err(doom(Reason::Deadline));
+        }
+        inner.counting.add(|counts| counts.messages += 1);
+        let call = peer.client.execute(request);
+        let mut part = Part { wanted: vec![0], accesses: vec![access], locks: vec![None] };
+        if access.kind != Kind::Read {
+            let mut locks = self.locks.borrow_mut();
+            part.locks[0] = Some(locks.len());
+            locks.push(Lock { node, place: access.place, state: LockState::Sent });
+        }
+        let reply = erpc::timeout(left, call).await.map_err(|_| doom(Reason::Deadline))?;
+        let mut answers = self.reply(node, &part, reply).map_err(doom)?;
+        // `reply` has checked their number.
+        let answer = answers.remove(0);
+        if answer.read.is_ok() {
+            self.set_locks(&part, |_| LockState::Held);
+        } else {
+            self.set_locks(&part, |_| LockState::Free);
+        }
+        Ok(answer)
     }
 
     /// The accesses by primary. Their locks are noted as free.

@@ -78,6 +78,8 @@ struct Inner<T: Transport> {
     bounds: Bounds,
     sequences: Sequences,
     counting: Counting,
+    /// The number of calls of `transact`.
+    transacted: Cell<u64>,
     /// A task frees records, see `freeing`.
     is_freeing: Cell<bool>,
     /// For pauses between attempts.
@@ -142,6 +144,7 @@ impl<T: Transport> Node<T> {
             bounds,
             sequences: Sequences::new(),
             counting: Counting::default(),
+            transacted: Cell::new(0),
             is_freeing: Cell::new(false),
             random: Cell::new(random),
             recorder: RefCell::default(),

@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 
 use erpc::raw::Instant;
 use erpc::{Transport, Udp};
@@ -31,6 +33,23 @@ pub struct Attempt<T: Transport = Udp> {
     /// The buckets that the transaction may have locked, by a key of each.
     pub(super) locks: RefCell<Vec<Lock>>,
     pub(super) doubt: Rc<Doubt>,
+}
+
+/// After this many transactions the next one lets other tasks run first. A transaction of which all
+/// keys are local does not wait, so a task with such transactions would hold the event loop for ever.
+const EAGER: u64 = 64;
+
+/// Lets the event loop and other tasks run.
+async fn yield_now() {
+    let mut is_first = true;
+    poll_fn(|cx| {
+        if !std::mem::take(&mut is_first) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl<T: Transport> Node<T> {
@@ -67,6 +86,11 @@ impl<T: Transport> Node<T> {
         limits: Limits,
         body: impl AsyncFn(Transaction<T>) -> Result<R, Abort>,
     ) -> Result<R, TransactError> {
+        let transacted = self.inner.transacted.get() + 1;
+        self.inner.transacted.set(transacted);
+        if transacted.is_multiple_of(EAGER) {
+            yield_now().await;
+        }
         attempts::run::<T, _, _>(self, limits, body).await
     }
 

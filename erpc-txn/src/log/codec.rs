@@ -74,6 +74,10 @@ pub enum Rule {
     NotEmpty,
     /// The new version of a group is the one after its base version.
     NextVersion,
+    /// Groups are in ascending order of table, partition and bucket, each once.
+    GroupsAscend,
+    /// No key is twice in a group.
+    KeysOnce,
 }
 
 impl Record<'_> {
@@ -140,8 +144,24 @@ impl Record<'_> {
         if self.groups.iter().any(|group| group.base.next() != Some(group.new)) {
             return Err(Rule::NextVersion);
         }
+        let bucket = |group: &Group<'_>| (group.table, group.partition, group.bucket);
+        if !self.groups.is_sorted_by(|a, b| bucket(a) < bucket(b)) {
+            return Err(Rule::GroupsAscend);
+        }
+        if self.groups.iter().any(has_key_twice) {
+            return Err(Rule::KeysOnce);
+        }
         Ok(())
     }
+}
+
+fn has_key_twice(group: &Group<'_>) -> bool {
+    if group.entries.len() < 2 {
+        return false;
+    }
+    let mut keys: Vec<_> = group.entries.iter().map(|entry| entry.key).collect();
+    keys.sort_unstable();
+    keys.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 fn encode_group(group: &Group<'_>, out: &mut Vec<u8>) {
@@ -309,6 +329,8 @@ impl fmt::Display for Rule {
             Self::PartitionsAscend => "the partitions are not in ascending order",
             Self::PartitionsOfGroups => "the partitions are not those of the writes",
             Self::NotEmpty => "the record or one of its groups has no writes",
+            Self::GroupsAscend => "the groups are not in ascending order",
+            Self::KeysOnce => "a key has two writes",
             Self::NextVersion => "a new version is not the one after its base version",
         })
     }

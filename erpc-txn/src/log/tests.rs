@@ -16,23 +16,33 @@ fn group() -> impl Strategy<Value = OwnedGroup> {
 }
 
 fn record<'a>(ids: (u32, u16, u16, u64), groups: &'a [OwnedGroup]) -> Record<'a> {
-    let mut partitions: Vec<_> = groups.iter().map(|group| group.1).collect();
+    let mut groups: Vec<_> = groups
+        .iter()
+        .map(|(table, partition, bucket, base, entries)| Group {
+            table: *table,
+            partition: *partition,
+            bucket: Bucket::new(*bucket),
+            base: Version::new(*base).unwrap(),
+            new: Version::new(base + 1).unwrap(),
+            entries: entries.iter().map(|(key, kind, value)| entry(*key, *kind, value)).collect(),
+        })
+        .collect();
+    let bucket = |group: &Group<'_>| (group.table, group.partition, group.bucket);
+    groups.sort_by_key(bucket);
+    groups.dedup_by_key(|group| bucket(group));
+    for group in &mut groups {
+        group.entries.sort_by_key(|entry| entry.key);
+        group.entries.dedup_by_key(|entry| entry.key);
+    }
+    let mut partitions: Vec<_> = groups.iter().map(|group| group.partition).collect();
     partitions.sort_unstable();
     partitions.dedup();
-    let groups = groups.iter().map(|(table, partition, bucket, base, entries)| Group {
-        table: *table,
-        partition: *partition,
-        bucket: Bucket::new(*bucket),
-        base: Version::new(*base).unwrap(),
-        new: Version::new(base + 1).unwrap(),
-        entries: entries.iter().map(|(key, kind, value)| entry(*key, *kind, value)).collect(),
-    });
     Record {
         epoch: ids.0,
         coordinator: Coordinator { node: ids.1, thread: ids.2 },
         transaction: Owner::new(ids.3.max(1)).unwrap(),
         partitions,
-        groups: groups.collect(),
+        groups,
     }
 }
 
@@ -89,13 +99,22 @@ fn records_that_break_a_rule_are_neither_written_nor_read() {
     let groups = [(1, 2, 3, 4, vec![(5, 1, vec![6])]), (1, 3, 3, 4, vec![(5, 1, vec![6])])];
     let good = record((1, 1, 1, 1), &groups);
     type Break = fn(&mut Record<'_>);
-    let break_it: [(Rule, Break); 6] = [
+    let break_it: [(Rule, Break); 9] = [
         (Rule::PartitionsAscend, |record| record.partitions.swap(0, 1)),
         (Rule::PartitionsOfGroups, |record| record.partitions.push(9)),
         (Rule::PartitionsOfGroups, |record| record.partitions.truncate(1)),
         (Rule::NotEmpty, |record| record.groups[0].entries.clear()),
         (Rule::NotEmpty, |record| record.groups.clear()),
         (Rule::NextVersion, |record| record.groups[1].new = Version::ZERO),
+        (Rule::GroupsAscend, |record| record.groups.swap(0, 1)),
+        (Rule::GroupsAscend, |record| {
+            record.groups[0].partition = 3;
+            record.partitions = vec![3];
+        }),
+        (Rule::KeysOnce, |record| {
+            let entry = record.groups[1].entries[0];
+            record.groups[1].entries.push(entry);
+        }),
     ];
     for (rule, break_it) in break_it {
         let mut bad = good.clone();
@@ -222,6 +241,7 @@ fn a_lost_table_is_rebuilt_from_a_copy_and_the_log() {
             let entries = groups.entry(lost.bucket(key)).or_insert((base, BTreeMap::new()));
             entries.1.insert(key, operation);
         }
+        // A `BTreeMap` has them in ascending order.
         let groups = groups.into_iter().map(|(bucket, (base, entries))| Group {
             table: 1,
             partition: 0,

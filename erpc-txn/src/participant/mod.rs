@@ -15,6 +15,7 @@ mod coordinators;
 mod errors;
 mod members;
 mod phases;
+mod replicas;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ pub use coordinators::LogRef;
 pub use errors::{BuildError, Refusal};
 pub use members::Introduction;
 use members::Members;
+use replicas::Replicas;
 
 use crate::cluster::{NodeId, Placement};
 use crate::log::Coordinator;
@@ -53,8 +55,7 @@ pub struct Participant {
     incarnation: u32,
     placement: Arc<dyn Placement>,
     settings: Settings,
-    /// By table and partition: those that this node is the primary or a backup of.
-    tables: HashMap<(u16, u16), Table>,
+    replicas: Replicas,
     /// By coordinator. Each has a lock of its own, which is free if the threads of different nodes
     /// talk in pairs.
     coordinated: HashMap<Coordinator, Mutex<Coordinated>>,
@@ -148,15 +149,7 @@ impl Participant {
         if threads.is_empty() || settings.threads > crate::log::MAX_THREADS {
             return Err(BuildError::Threads(settings.threads));
         }
-        let mut tables = HashMap::new();
-        for partition in 0..placement.partitions() {
-            if placement.replicas(partition).contains(&node) {
-                for (&table, config) in &settings.tables {
-                    let built = config.clone().build().map_err(BuildError::Table)?;
-                    tables.insert((table, partition), built);
-                }
-            }
-        }
+        let replicas = Replicas::new(node, &*placement, &settings.tables)?;
         let mut coordinated = HashMap::new();
         for &of in placement.nodes() {
             let is_logged = placement.log_replicas(of).contains(&node);
@@ -167,7 +160,16 @@ impl Participant {
         }
         let members = Mutex::new(Members::new(node, incarnation));
         let is_active = AtomicBool::new(placement.nodes().len() == 1);
-        Ok(Self { node, incarnation, placement, settings, tables, coordinated, members, is_active })
+        Ok(Self {
+            node,
+            incarnation,
+            placement,
+            settings,
+            replicas,
+            coordinated,
+            members,
+            is_active,
+        })
     }
 
     /// The node.
@@ -203,12 +205,12 @@ impl Participant {
     /// The replica of a table's partition, if the node holds it.
     #[must_use]
     pub fn replica(&self, table: u16, partition: u16) -> Option<&Table> {
-        self.tables.get(&(table, partition))
+        self.replicas.get(table, partition)
     }
 
     /// All replicas that the node holds: table, partition and contents.
     pub fn replicas(&self) -> impl Iterator<Item = (u16, u16, &Table)> {
-        self.tables.iter().map(|(&(table, partition), replica)| (table, partition, replica))
+        self.replicas.iter()
     }
 
     /// The locks that transactions hold here: table, partition, bucket and owner. Looks at every

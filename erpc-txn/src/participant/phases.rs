@@ -1,5 +1,8 @@
 //! The phases of a transaction at its participants.
 
+use std::sync::MutexGuard;
+
+use super::coordinators::Coordinated;
 use super::{Access, Found, Kind, Participant, Place, Refusal, Role, Seen, Target};
 use crate::log::{Appended, Coordinator, Group, Operation, Record};
 use crate::mutants::mutant;
@@ -20,30 +23,34 @@ impl Participant {
         accesses: &[Access],
     ) -> Result<Vec<Found>, Refusal> {
         let tables = self.primaries(target, accesses.iter().map(|access| access.place))?;
-        // Held while the locks are taken, so that all of them come before an `unlock` that buries the
-        // transaction, or none.
         let locks = accesses.iter().any(|access| access.kind != Kind::Read);
+        let _live = if locks { Some(self.live(me)?) } else { None };
+        Ok(tables
+            .into_iter()
+            .zip(accesses)
+            .map(|(table, access)| make(table, me, *access))
+            .collect())
+    }
+
+    /// Makes a single access, like [`execute`](Self::execute).
+    ///
+    /// # Errors
+    ///
+    /// As `execute`.
+    pub fn execute_one(&self, target: Target, me: Owner, access: Access) -> Result<Found, Refusal> {
+        self.check(target)?;
+        let Place { table, key } = access.place;
+        let table = self.replicas.held(table, self.placement.partition_of(key), Role::Primary)?;
+        let _live = if access.kind == Kind::Read { None } else { Some(self.live(me)?) };
+        Ok(make(table, me, access))
+    }
+
+    /// What is kept for the coordinator of a transaction that has not ended. Hold it while locks are
+    /// taken, so that all of them come before an `unlock` that buries the transaction, or none.
+    fn live(&self, me: Owner) -> Result<MutexGuard<'_, Coordinated>, Refusal> {
         let (coordinator, sequence) = Coordinator::of(me);
-        let state = if locks { Some(self.coordinated(coordinator)?) } else { None };
-        if state.as_ref().is_some_and(|state| state.has_ended(sequence)) {
-            return Err(Refusal::Ended);
-        }
-        let access = |(table, access): (&Table, &Access)| {
-            let key = access.place.key;
-            let read = match access.kind {
-                Kind::Read if mutant!(LockedReadsAllowed) => read_locked(table, key, me),
-                Kind::Read => table.get(key, Some(me)).map_err(LockError::from),
-                Kind::Update if mutant!(LockNotTaken) => {
-                    table.get(key, Some(me)).map_err(LockError::from)
-                }
-                Kind::Update => table.lock_for_update(key, me),
-                Kind::Insert => {
-                    table.lock_for_insert(key, me).map(|version| Read { version, value: None })
-                }
-            };
-            Found { bucket: table.bucket(key), read }
-        };
-        Ok(tables.into_iter().zip(accesses).map(access).collect())
+        let state = self.coordinated(coordinator)?;
+        if state.has_ended(sequence) { Err(Refusal::Ended) } else { Ok(state) }
     }
 
     /// Checks that reads of `me` still hold. Returns the first that does not.
@@ -69,8 +76,9 @@ impl Participant {
         Ok(tables.into_iter().zip(reads).try_for_each(validate))
     }
 
-    /// Stores the record of a transaction that is about to commit. Also frees the records of the same
-    /// coordinator before `floor`, and those in `ended`, as [`finish`](Self::finish) does.
+    /// Stores the record of a transaction that is about to commit. Before that, frees the records of
+    /// the same coordinator before `floor`, and those in `ended`, as [`finish`](Self::finish) does;
+    /// these stay free if the record is refused then.
     ///
     /// # Errors
     ///
@@ -106,7 +114,7 @@ impl Participant {
         let record = self.decode(target, record)?;
         let mut tables = Vec::with_capacity(record.groups.len());
         for group in &record.groups {
-            let table = self.held(group.table, group.partition, role)?;
+            let table = self.replicas.held(group.table, group.partition, role)?;
             for entry in &group.entries {
                 let of = self.placement.partition_of(entry.key);
                 if of != group.partition {
@@ -175,20 +183,9 @@ impl Participant {
     ) -> Result<Vec<&Table>, Refusal> {
         self.check(target)?;
         let of = |place: Place| {
-            self.held(place.table, self.placement.partition_of(place.key), Role::Primary)
+            self.replicas.held(place.table, self.placement.partition_of(place.key), Role::Primary)
         };
         places.map(of).collect()
-    }
-
-    fn held(&self, table: u16, partition: u16, role: Role) -> Result<&Table, Refusal> {
-        if !self.settings.tables.contains_key(&table) {
-            return Err(Refusal::Table(table));
-        }
-        let at = self.placement.replicas(partition).iter().position(|&node| node == self.node);
-        if at.is_none_or(|at| (at == 0) != (role == Role::Primary)) {
-            return Err(Refusal::Role { partition, role });
-        }
-        self.tables.get(&(table, partition)).ok_or(Refusal::Role { partition, role })
     }
 
     /// Decodes a record that is exactly these bytes, and checks what any member can check.
@@ -218,6 +215,18 @@ impl Participant {
         }
         Ok(record)
     }
+}
+
+fn make(table: &Table, me: Owner, access: Access) -> Found {
+    let key = access.place.key;
+    let read = match access.kind {
+        Kind::Read if mutant!(LockedReadsAllowed) => read_locked(table, key, me),
+        Kind::Read => table.get(key, Some(me)).map_err(LockError::from),
+        Kind::Update if mutant!(LockNotTaken) => table.get(key, Some(me)).map_err(LockError::from),
+        Kind::Update => table.lock_for_update(key, me),
+        Kind::Insert => table.lock_for_insert(key, me).map(|version| Read { version, value: None }),
+    };
+    Found { bucket: table.bucket(key), read }
 }
 
 /// A read of a bucket that another transaction may have locked, for the deliberate bug.

@@ -1,10 +1,14 @@
 //! Single transactions.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use erpc_txn::check::{Outcome, check};
+use erpc_txn::cluster::Placement;
 use erpc_txn::coordinator::{Limits, Reason, TransactError};
 use erpc_txn::participant::Place;
+use erpc_txn::table::Config;
 
 use crate::cluster::{Cluster, VirtualNode};
 use crate::{KEYS, settings};
@@ -124,4 +128,62 @@ fn a_conflict_is_tried_again_until_the_deadline() {
     assert!(attempts > 5, "{attempts} attempts");
     let patient = cluster.run(&cluster.hosts[1], |node| async move { get(&node, 5).await });
     assert_eq!(patient.expect("the lock is freed in time"), Some(b"five".to_vec()));
+}
+
+#[test]
+fn values_of_megabytes_are_committed() {
+    let mut settings = settings();
+    settings.tables.insert(1, Config::new(20).max_value(4 << 20));
+    settings.log_bytes = 9 << 20;
+    let cluster = Cluster::start(1, 3, 2, &settings);
+    let value: Vec<u8> = (0..3 << 20).map(|at| (at % 251) as u8).collect();
+    for key in 0..3 {
+        let (writer, reader) = (&cluster.hosts[key], &cluster.hosts[(key + 1) % 3]);
+        let key = key as u64;
+        let (written, long) = (value.clone(), vec![0; (4 << 20) + 1]);
+        let done = cluster.run(writer, |node| async move { put(&node, key, &written).await });
+        assert!(matches!(done, Ok(true)), "{done:?}");
+        let read = cluster.run(reader, move |node| async move { get(&node, key).await });
+        assert_eq!(read.expect("nobody writes"), Some(value.clone()));
+        let refused = cluster.run(reader, |node| async move { put(&node, key, &long).await });
+        let Err(TransactError::Aborted(Reason::ValueTooLong { .. })) = refused else {
+            panic!("{refused:?}");
+        };
+    }
+    // Three of them in one transaction are too much for the log.
+    let refused = cluster.run(&cluster.hosts[0], |node| async move {
+        node.transact(async |tx| {
+            for key in 0..3 {
+                tx.read_for_update(KEYS, key).await?;
+                tx.write(KEYS, key, &vec![1; 3 << 20])?;
+            }
+            Ok(())
+        })
+        .await
+    });
+    assert!(matches!(refused, Err(TransactError::Aborted(Reason::TooLong(_)))), "{refused:?}");
+    for host in &cluster.hosts {
+        assert_eq!(host.participant.locks(), []);
+    }
+}
+
+#[test]
+fn local_transactions_let_others_run() {
+    let cluster = Cluster::start(1, 3, 0, &settings());
+    let key = (0..).find(|&key| cluster.ring.partition_of(key) == 0).expect("one of three");
+    let seen = cluster.run(&cluster.hosts[0], |node| async move {
+        let other = Rc::new(Cell::new(0));
+        let runs = Rc::clone(&other);
+        erpc::spawn(async move {
+            loop {
+                runs.set(runs.get() + 1);
+                erpc::sleep(Duration::from_nanos(1)).await;
+            }
+        });
+        for _ in 0..1000 {
+            get(&node, key).await.expect("nobody writes");
+        }
+        other.get()
+    });
+    assert!(seen >= 10, "another task ran {seen} times");
 }

@@ -4,13 +4,16 @@ use std::env;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::Command;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace. Dropping a `Namespace` deletes the namespace, and the interfaces in it.
+/// A network namespace. Dropping a `Namespace` deletes the namespace, and the interfaces in it. The
+/// first namespace of a process also deletes those of test processes that were killed.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -23,6 +26,8 @@ impl Namespace {
     /// The reason why the machine cannot create it.
     pub fn new(role: &str) -> Result<Self, String> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
+        static LEFT_OVER: Once = Once::new();
+        LEFT_OVER.call_once(delete_left_over);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("erpc-{}-{serial}-{role}", std::process::id());
         run("ip", &format!("netns add {name}"))
@@ -83,6 +88,21 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         // An error means that another process has deleted the namespace.
         run("ip", &format!("netns delete {}", self.name)).unwrap_or_default();
+    }
+}
+
+/// Deletes the namespaces of test processes that were killed.
+fn delete_left_over() {
+    let names = run("ip", "netns list").unwrap_or_default();
+    // A line is a name, or a name and a number in parentheses.
+    for name in names.lines().filter_map(|line| line.split(' ').next()) {
+        let mut parts = name.split('-');
+        let (kind, process) = (parts.next(), parts.next().and_then(|part| part.parse().ok()));
+        let is_gone = |process: u32| !Path::new(&format!("/proc/{process}")).exists();
+        if kind == Some("erpc") && process.is_some_and(is_gone) {
+            // An error means that another process has deleted the namespace.
+            run("ip", &format!("netns delete {name}")).unwrap_or_default();
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Write as _};
 use std::io::{self, ErrorKind, Write as _};
 
 use super::facts::{Facts, Limit};
+use super::port::Port;
 use super::verdicts::{InErpc, Verdict, list};
 use crate::failure::Failure;
 
@@ -127,12 +128,29 @@ fn quoted(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_char('"')
 }
 
-/// Facts, verdicts and advice as one object.
-pub(super) fn json(facts: &Facts, verdicts: &[Verdict], advice: &[String]) -> Json {
+/// Facts, verdicts, advice and the opened port as one object.
+pub(super) fn json(
+    facts: &Facts,
+    verdicts: &[Verdict],
+    advice: &[String],
+    port: Option<&Port>,
+) -> Json {
     Json::object([
         ("facts", facts_json(facts)),
         ("verdicts", Json::list(verdicts, verdict_json)),
         ("advice", Json::list(advice, Json::from)),
+        ("port", port.map(port_json).into()),
+    ])
+}
+
+fn port_json(port: &Port) -> Json {
+    Json::object([
+        ("port", (&port.port).into()),
+        ("endpoints", u64::from(port.endpoints).into()),
+        ("steering", (&port.steering).into()),
+        ("zero_copy", port.zero_copy.into()),
+        ("link_up", port.link_up.into()),
+        ("datagram", port.datagram.into()),
     ])
 }
 
@@ -305,8 +323,13 @@ fn cores_json(facts: &Facts) -> Json {
     })
 }
 
-/// Facts, verdicts and advice as text.
-pub(super) fn text(facts: &Facts, verdicts: &[Verdict], advice: &[String]) -> String {
+/// Facts, verdicts, advice and the opened port as text.
+pub(super) fn text(
+    facts: &Facts,
+    verdicts: &[Verdict],
+    advice: &[String],
+    port: Option<&Port>,
+) -> String {
     let mut text = String::from("MACHINE\n");
     for (name, value) in facts_text(facts) {
         text += &format!("  {name:<11} {value}\n");
@@ -327,6 +350,18 @@ pub(super) fn text(facts: &Facts, verdicts: &[Verdict], advice: &[String]) -> St
     for line in advice {
         text += &format!("  - {line}.\n");
     }
+    if let Some(port) = port {
+        text += &format!(
+            "\nPORT\n  {}: {} endpoints, steering {}, zero copy on transmit: {}, link {}, datagrams up \
+             to {} bytes\n",
+            port.port,
+            port.endpoints,
+            port.steering,
+            yes(port.zero_copy),
+            if port.link_up { "up" } else { "down" },
+            port.datagram,
+        );
+    }
     text
 }
 
@@ -335,7 +370,7 @@ fn summary(verdict: &Verdict) -> &'static str {
         (true, InErpc::BuiltIn) => "WORKS",
         (false, InErpc::BuiltIn) => "DOES NOT WORK",
         (true, InErpc::FeatureDpdk) => {
-            "THE MACHINE IS READY; build erpc with the feature `dpdk`, tried over memif only"
+            "THE MACHINE IS READY; build erpc with the feature `dpdk`, tried over memif, af_packet and af_xdp only"
         }
         (false, InErpc::FeatureDpdk) => "WOULD NOT WORK YET (and needs erpc's feature `dpdk`)",
         (true, InErpc::Planned) => {

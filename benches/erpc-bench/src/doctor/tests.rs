@@ -8,6 +8,7 @@ use super::facts::{
     Core, DeviceFile, Dpdk, Facts, Hugepages, Limit, Limits, Module, Mount, Nic, NicKind, PciNic,
     Rdma, Rights, Sockets, Verbs,
 };
+use super::port::Port;
 use super::print::{self, Json};
 use super::verdicts::{Verdict, advice, judge, list};
 
@@ -219,9 +220,9 @@ fn odd_contents_do_not_panic() {
         }
         let facts = tree.facts();
         let (verdicts, advice) = (judge(&facts), advice(&facts));
-        let text = print::text(&facts, &verdicts, &advice);
+        let text = print::text(&facts, &verdicts, &advice, None);
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
-        let json = print::json(&facts, &verdicts, &advice).to_string();
+        let json = print::json(&facts, &verdicts, &advice, None).to_string();
         assert!(!json.contains(char::is_control), "{json:?}");
     }
 }
@@ -505,13 +506,36 @@ fn text_says_what_to_do_and_how_far_erpc_is() {
     let mut facts = ready();
     facts.nics.clear();
     let verdicts = judge(&facts);
-    let text = print::text(&facts, &verdicts, &[]);
+    let text = print::text(&facts, &verdicts, &[], None);
     for wanted in [
         "kernel UDP: DOES NOT WORK",
         "To do: run `ip link set lo up`",
-        "DPDK over memif: THE MACHINE IS READY; build erpc with the feature `dpdk`, tried over memif only",
+        "DPDK over memif: THE MACHINE IS READY; build erpc with the feature `dpdk`, tried over memif, af_packet and af_xdp only",
         "ibverbs UD over an RDMA NIC: THE MACHINE IS READY; erpc has no verbs transport yet",
     ] {
         assert!(text.contains(wanted), "{wanted}: {text}");
     }
+}
+
+#[test]
+fn an_opened_port_is_printed() {
+    let facts = Facts::default();
+    let port = Port {
+        port: "net_memif0 10.9.0.1/24".into(),
+        endpoints: 2,
+        steering: "software".into(),
+        zero_copy: true,
+        link_up: false,
+        datagram: 1_472,
+    };
+    let text = print::text(&facts, &[], &[], Some(&port));
+    let line = "net_memif0 10.9.0.1/24: 2 endpoints, steering software, zero copy on transmit: yes, \
+                link down, datagrams up to 1472 bytes";
+    assert!(text.contains(line), "{text}");
+    let json = print::json(&facts, &[], &[], Some(&port)).to_string();
+    let fields = "\"port\":{\"port\":\"net_memif0 10.9.0.1/24\",\"endpoints\":2,\"steering\":\"software\",\
+                  \"zero_copy\":true,\"link_up\":false,\"datagram\":1472}";
+    assert!(json.contains(fields), "{json}");
+    let json = print::json(&facts, &[], &[], None).to_string();
+    assert!(json.contains("\"port\":null"), "{json}");
 }

@@ -292,6 +292,10 @@ fn af_packet(facts: &Facts) -> Verdict {
         "give erpc an IP address that the kernel does not have, or the kernel answers packets with \
          port unreachable; every packet is copied",
     );
+    verdict.note(
+        "for an MTU above 1,968, add `framesz=16384,blocksz=16384` to the device's arguments, and \
+         set the interface's MTU",
+    );
     note_hugepages(facts, &mut verdict);
     verdict
 }

@@ -78,7 +78,9 @@ impl DpdkConfig {
 
     /// Largest IP packet, in bytes; default 1,500. Clamped to 1,500 to 9,000. All hosts of a network need
     /// the same value. `net_memif` also needs buffers of the frame's size: `bsize=` in its
-    /// arguments, 22 bytes above the MTU or more.
+    /// arguments, 22 bytes above the MTU or more. `net_af_packet` carries 1,968 bytes by default, and
+    /// 9,000 with `framesz=16384,blocksz=16384`; `net_af_xdp` carries 3,438. For both, the
+    /// interface of the kernel needs at least the same MTU. To open a port with more is an error.
     #[must_use]
     pub fn mtu(mut self, bytes: u16) -> Self {
         self.mtu = bytes.clamp(1_500, 9_000);

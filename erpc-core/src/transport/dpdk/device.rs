@@ -14,6 +14,7 @@ use super::arena::DpdkArena;
 use super::config::{DpdkConfig, DpdkError};
 use super::eal;
 use super::group::{Member, QueueLock, Steering};
+use super::kernel::{self, KernelDevice};
 use super::pool::{Mempool, PoolKey};
 use crate::clock;
 use crate::random::random_key;
@@ -93,6 +94,11 @@ pub(super) struct Device {
     link: Mutex<()>,
     /// Whether the link was up at the last look.
     was_up: AtomicBool,
+    /// Times that the link went down and came up.
+    pub(super) link_downs: AtomicU64,
+    pub(super) link_ups: AtomicU64,
+    /// The kernel's interface below the device, if its driver does not know when that is down.
+    interface_below: Option<u32>,
     /// Whether the driver connects only when the port starts: a client of memif.
     reconnects: bool,
     /// Whether the queues may be used. False after a restart in vain.
@@ -127,14 +133,24 @@ impl Device {
         }
         let claim = Claim::new(&config.device)?;
         check_mtu(config, found.max_mtu)?;
+        let kernel = KernelDevice::new(&config.device);
+        if let Some(kernel) = kernel {
+            let (_, of_interface) = interface_below(found.interface);
+            kernel
+                .check_mtu(config.mtu, of_interface)
+                .map_err(|error| mtu_refused(config, error))?;
+            kernel::check_first_start(&config.device)?;
+        }
+        let descriptors =
+            kernel.map_or(config.descriptors, |kernel| kernel.descriptors(config.descriptors));
         let [rx_queues, tx_queues] = queues(config, &found, endpoints);
         let mut setup = erpc_setup {
             // 0 leaves the driver's default, 1,500.
             mtu: if is_virtual(&config.device) || config.mtu == 1_500 { 0 } else { config.mtu },
             rx_queues,
             tx_queues,
-            rx_descriptors: config.descriptors,
-            tx_descriptors: config.descriptors,
+            rx_descriptors: descriptors,
+            tx_descriptors: descriptors,
             rx_checksums: found.rx_checksums,
             tx_segments: found.tx_segments,
             // Without checksums there is nothing to offload but the sum of 20 bytes.
@@ -151,7 +167,7 @@ impl Device {
         let tails = arena.as_ref().map(|_| {
             Mempool::take(PoolKey {
                 device: config.device.clone(),
-                mbufs: u32::from(config.descriptors) * u32::from(tx_queues)
+                mbufs: u32::from(descriptors) * u32::from(tx_queues)
                     + PER_ENDPOINT * u32::from(endpoints),
                 bytes: TAIL_BYTES,
                 socket: found.socket,
@@ -160,9 +176,11 @@ impl Device {
         let tails = tails.transpose()?;
         let pool = Mempool::take(PoolKey {
             device: config.device.clone(),
-            mbufs: u32::from(config.descriptors) * u32::from(rx_queues + tx_queues)
-                + PER_ENDPOINT * u32::from(endpoints),
-            bytes: u32::from(config.mtu) + BESIDE_IP,
+            mbufs: u32::from(descriptors) * u32::from(rx_queues + tx_queues)
+                + PER_ENDPOINT * u32::from(endpoints)
+                + kernel.map_or(0, |kernel| kernel.mbufs(rx_queues)),
+            bytes: (u32::from(config.mtu) + BESIDE_IP)
+                .max(kernel.map_or(0, |kernel| kernel.mbuf_bytes(config.mtu))),
             socket: found.socket,
         })?;
         let mut step = ptr::null();
@@ -179,6 +197,9 @@ impl Device {
                 doing: doing.to_str().unwrap_or("start the device"),
                 error: eal::text(error),
             });
+        }
+        if kernel.is_some() {
+            kernel::note_start(&config.device);
         }
         Mempool::free_idle(&config.device);
         let has_own_queues = endpoints > 1 && rx_queues == endpoints;
@@ -227,6 +248,9 @@ impl Device {
             tx_locks: locks(tx_queues),
             link: Mutex::new(()),
             was_up: AtomicBool::new(false),
+            link_downs: AtomicU64::new(0),
+            link_ups: AtomicU64::new(0),
+            interface_below: kernel.map(|_| found.interface).filter(|&interface| interface != 0),
             reconnects: config.device.starts_with("net_memif")
                 && !eal::is_memif_server(&config.device),
             is_running: AtomicBool::new(true),
@@ -274,20 +298,23 @@ impl Device {
 
     /// Whether the link is up.
     pub(super) fn is_up(&self) -> bool {
-        let _one_at_a_time = lock(&self.link);
-        let mut mbps = 0;
-        // SAFETY: the port is started.
-        unsafe { dpdk_sys::erpc_link(self.port, &raw mut mbps) == 1 }
+        self.query_link().is_some()
     }
 
-    /// The link's rate in bytes per second, `None` if it is unknown or the link is down. Drivers
-    /// that connect to a peer (memif) try again in this call.
+    /// The link's rate in bytes per second, `None` if it is unknown or the link is down.
     pub(super) fn link(&self) -> Option<u64> {
+        self.query_link().filter(|&mbps| mbps != 0).map(|mbps| u64::from(mbps) * 125_000)
+    }
+
+    /// The link's rate in Mb/s, 0 if it is unknown; `None` if the link is down. Drivers that connect
+    /// to a peer (memif) try again in this call.
+    fn query_link(&self) -> Option<u32> {
         let _one_at_a_time = lock(&self.link);
         let mut mbps = 0;
         // SAFETY: the port is started.
         let up = unsafe { dpdk_sys::erpc_link(self.port, &raw mut mbps) };
-        (up == 1 && mbps != 0).then(|| u64::from(mbps) * 125_000)
+        let is_up = up == 1 && self.interface_below.is_none_or(|number| interface_below(number).0);
+        is_up.then_some(mbps)
     }
 
     /// Packets that the device dropped for want of descriptors or mbufs.
@@ -360,6 +387,10 @@ impl Device {
     fn watch_link(&self, queue: u16) {
         let is_up = self.is_up();
         let was_up = self.was_up.swap(is_up, Ordering::Relaxed);
+        if is_up != was_up {
+            let count = if is_up { &self.link_ups } else { &self.link_downs };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
         if is_up && !was_up {
             self.announcements.store(ANNOUNCEMENTS, Ordering::Relaxed);
             self.neighbours().doubt(clock::now());
@@ -417,11 +448,20 @@ fn check_mtu(config: &DpdkConfig, most: u16) -> Result<(), DpdkError> {
     if is_virtual(&config.device) || config.mtu <= most {
         return Ok(());
     }
-    Err(DpdkError::Device {
-        device: config.device.clone(),
-        doing: "use the configured MTU",
-        error: format!("{} bytes, and the device carries {most}", config.mtu),
-    })
+    Err(mtu_refused(config, format!("{} bytes, and the device carries {most}", config.mtu)))
+}
+
+fn mtu_refused(config: &DpdkConfig, error: String) -> DpdkError {
+    DpdkError::Device { device: config.device.clone(), doing: "use the configured MTU", error }
+}
+
+/// Whether the kernel's interface `number` and its link are up, and its MTU; 0 if that is unknown.
+/// An interface that the kernel cannot tell about counts as up.
+fn interface_below(number: u32) -> (bool, u32) {
+    let mut mtu = 0;
+    // SAFETY: a number to write. The call does not depend on DPDK.
+    let state = unsafe { dpdk_sys::erpc_interface(number, &raw mut mtu) };
+    (state != 0, mtu)
 }
 
 /// The numbers of receive and transmit queues.

@@ -53,14 +53,20 @@ pub(super) fn is_started() -> bool {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
+/// The value of the argument `name` of a virtual device, as `--vdev=DEVICE,NAME=VALUE` sets it.
+pub(super) fn device_argument(device: &str, name: &str) -> Option<String> {
+    let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    started.iter().flatten().find_map(|argument| {
+        let mut words = argument.trim_start_matches("--vdev=").split(',');
+        (words.next() == Some(device)).then_some(())?;
+        words.find_map(|word| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+    })
+}
+
 /// Whether an argument makes `device` the server of a memif.
 pub(super) fn is_memif_server(device: &str) -> bool {
-    let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    started.iter().flatten().any(|argument| {
-        let mut words = argument.trim_start_matches("--vdev=").split(',');
-        words.next() == Some(device)
-            && words.any(|word| matches!(word, "role=server" | "role=master"))
-    })
+    let role = device_argument(device, "role");
+    matches!(role.as_deref(), Some("server" | "master"))
 }
 
 /// DPDK's text for its last error in this thread.

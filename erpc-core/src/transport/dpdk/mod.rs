@@ -8,6 +8,7 @@
 //!   |   +-- Holds      messages that the device reads in place     holds.rs
 //!   +-- Device   the started port, shared by a group of endpoints  device.rs
 //!       +-- Member     an endpoint's inbox and bell                group.rs
+//!       +-- KernelDevice   what AF_PACKET and AF_XDP need         kernel.rs
 //!       +-- DpdkArena  memory for such messages                    arena.rs
 //!       +-- Mempool    the memory of packets                       pool.rs
 //!
@@ -27,9 +28,12 @@ mod eal;
 mod group;
 mod holds;
 mod inbox;
+mod kernel;
 mod pool;
 mod rings;
 mod rx;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod tx;
 

@@ -119,7 +119,7 @@ impl DpdkTransport {
         self.device.is_up()
     }
 
-    fn member(&self) -> &Member {
+    pub(super) fn member(&self) -> &Member {
         &self.device.members[self.index]
     }
 
@@ -211,6 +211,8 @@ impl Transport for DpdkTransport {
             rx_overflow: of_port(self.device.losses()) + overflow,
             tx_dropped: dropped + of_port(self.device.unresolved.load(Ordering::Relaxed)),
             rx_truncated: self.rx.drops().of(FrameDrop::Oversized),
+            link_downs: of_port(self.device.link_downs.load(Ordering::Relaxed)),
+            link_ups: of_port(self.device.link_ups.load(Ordering::Relaxed)),
         }
     }
 }

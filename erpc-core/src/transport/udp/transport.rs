@@ -254,6 +254,7 @@ impl Transport for UdpTransport {
             rx_overflow: self.overflow.total(&self.socket) + rx.overflow,
             tx_dropped: tx.dropped,
             rx_truncated: rx.truncated,
+            ..TransportStats::default()
         }
     }
 }
