@@ -14,6 +14,7 @@ mod failure;
 mod greeting;
 mod machine;
 mod member;
+mod output;
 mod outside;
 mod serve;
 mod shell;

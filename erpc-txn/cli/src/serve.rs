@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::config::Cluster;
 use crate::failure::Failure;
 use crate::greeting::Greeter;
 use crate::member::{self, Addresses};
+use crate::output;
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
@@ -146,7 +147,7 @@ fn wait(events: &Receiver<Event>, count: usize, ready: &str) -> Result<(), Failu
             Ok(Event::Ready) => {
                 serving += 1;
                 if serving == count {
-                    println!("{ready}");
+                    output::line(ready)?;
                 }
             }
             Ok(Event::Failed(failure)) => return Err(failure),
@@ -252,7 +253,7 @@ fn await_signal(tell: Sender<Event>) -> Result<(), Failure> {
     let wait = move || {
         let mut signal = std::pin::pin!(signal);
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        while let Poll::Pending = signal.as_mut().poll(&mut Context::from_waker(&waker)) {
+        while signal.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             thread::park();
         }
         // The receiver is gone if the process ends for another reason.

@@ -7,6 +7,7 @@ use erpc::Endpoint;
 use erpc_txn::proto::Description;
 
 use crate::failure::Failure;
+use crate::output;
 use crate::outside::{self, WhereArgs};
 
 #[derive(Args)]
@@ -20,14 +21,14 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     let at = args.at.read()?;
     let endpoint = outside::endpoint()?;
     let found = endpoint.block_on(describe_all(&endpoint, &at.addresses));
-    println!(
+    output::line(format_args!(
         "{:<6}{:<22}{:<10}{:>6}{:>10}{:>14}{:>14}{:>9}",
         "node", "address", "state", "epoch", "primaries", "attempts", "commits", "running"
-    );
+    ))?;
     let mut serving = 0;
     for (address, described) in &found {
         let Ok(of) = described else {
-            println!("{:<6}{:<22}{:<10}", "?", address.to_string(), "down");
+            output::line(format_args!("{:<6}{:<22}{:<10}", "?", address.to_string(), "down"))?;
             continue;
         };
         let (node, epoch) = of.member.map_or((0, 0), |member| (member.node, member.epoch));
@@ -36,19 +37,22 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
         let state = state(of);
         serving += usize::from(state == "serves");
         let Description { attempts, commits, running, .. } = of;
-        println!(
+        output::line(format_args!(
             "{node:<6}{:<22}{state:<10}{epoch:>6}{primaries:>10}{attempts:>14}{commits:>14}{running:>9}",
             address.to_string()
-        );
+        ))?;
     }
     for (address, described) in &found {
         match described {
             Ok(of) if !of.unreachable.is_empty() => {
                 let nodes: Vec<_> = of.unreachable.iter().map(ToString::to_string).collect();
-                println!("the node at {address} cannot reach nodes {}", nodes.join(", "));
+                output::line(format_args!(
+                    "the node at {address} cannot reach nodes {}",
+                    nodes.join(", ")
+                ))?;
             }
             Ok(_) => {}
-            Err(failure) => println!("{failure}"),
+            Err(failure) => output::line(failure)?,
         }
     }
     if serving == found.len() {

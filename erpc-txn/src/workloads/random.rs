@@ -17,15 +17,15 @@ impl Random {
         Self(mix(seed ^ mix(key)))
     }
 
-    /// A random number.
-    pub fn next(&mut self) -> u64 {
+    /// A random number of 64 bits.
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// A number below `bound`, which is not 0. Its bias is at most `bound` in 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number from `low` to `high`, both included.
@@ -35,7 +35,7 @@ impl Random {
 
     /// A number from 0 to 1, without 1.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.word() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// True in `percent` of 100 cases.
@@ -53,7 +53,7 @@ impl Random {
     /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for part in bytes.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
+            let word = self.word().to_le_bytes();
             part.copy_from_slice(&word[..part.len()]);
         }
     }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn rows_have_sequences_of_their_own() {
-        let first = |seed, key| Random::of_row(seed, key).next();
+        let first = |seed, key| Random::of_row(seed, key).word();
         assert_eq!(first(1, 2), first(1, 2));
         assert_ne!(first(1, 2), first(1, 3));
         assert_ne!(first(1, 2), first(2, 2));

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use erpc::{Endpoint, Transport};
 use erpc_txn::check;
-use erpc_txn::cluster::Placement;
-use erpc_txn::coordinator::{Counts, Node, Recorder};
-use erpc_txn::workloads::{Random, Workload, attempt};
+use erpc_txn::cluster::{NodeId, Placement};
+use erpc_txn::coordinator::{Counts, Limits, Node, Recorder};
+use erpc_txn::workloads::{Outcome, Random, Workload, attempt};
 
 use super::plan::{Plan, Stage, Stages};
 use super::tally::Tally;
@@ -125,12 +125,7 @@ impl<W: Workload, T: Transport> Lane<W, T> {
 
 impl<W: Workload> State<W> {
     /// A task: transactions, one after the other.
-    async fn work<T: Transport>(
-        &self,
-        node: Node<T>,
-        limits: erpc_txn::coordinator::Limits,
-        mut random: Random,
-    ) {
+    async fn work<T: Transport>(&self, node: Node<T>, limits: Limits, mut random: Random) {
         let me = node.participant().node();
         let placement = &*self.placement;
         let mut done = 0u32;
@@ -140,16 +135,7 @@ impl<W: Workload> State<W> {
             let began = Instant::now();
             let outcome = attempt(&node, &*self.workload, &choice, limits).await;
             let took = began.elapsed();
-            let mut tally = self.tally.borrow_mut();
-            let goes_on = tally.add(W::kind(&choice), &outcome, took, is_measured);
-            if is_measured {
-                self.workload.keys(&choice, |key| {
-                    tally.keys += 1;
-                    let primary = placement.replicas(placement.partition_of(key)).first();
-                    tally.local_keys += u64::from(primary == Some(&me));
-                });
-            }
-            drop(tally);
+            let goes_on = self.count(me, &choice, &outcome, took, is_measured);
             let is_full = |(recorder, limit): &(Recorder, usize)| recorder.len() >= *limit;
             if !goes_on || self.recorder.as_ref().is_some_and(is_full) {
                 self.stages.advance(Stage::Over);
@@ -160,6 +146,29 @@ impl<W: Workload> State<W> {
             }
         }
         self.running.set(self.running.get() - 1);
+    }
+}
+
+impl<W: Workload> State<W> {
+    /// Counts a transaction of node `me`. Returns whether the lane may go on.
+    fn count(
+        &self,
+        me: NodeId,
+        choice: &W::Choice,
+        outcome: &Outcome,
+        took: Duration,
+        is_measured: bool,
+    ) -> bool {
+        let mut tally = self.tally.borrow_mut();
+        if is_measured {
+            let placement = &*self.placement;
+            self.workload.keys(choice, |key| {
+                tally.keys += 1;
+                let primary = placement.replicas(placement.partition_of(key)).first();
+                tally.local_keys += u64::from(primary == Some(&me));
+            });
+        }
+        tally.add(W::kind(choice), outcome, took, is_measured)
     }
 }
 

@@ -25,6 +25,7 @@ use erpc_txn::workloads::tatp::Tatp;
 use erpc_txn::workloads::ycsb::{Mix, Size, Ycsb};
 
 use crate::failure::Failure;
+use crate::output;
 use plan::Plan;
 
 #[derive(Args)]
@@ -200,7 +201,8 @@ fn measure<W: Workload>(name: &str, workload: W, args: &SettingsArgs) -> Result<
     };
     let audit = before.map(|before| before.audit(&plan, &mut lanes)).transpose()?;
     let figures = figures::Figures::new(args, &lanes, audit.as_ref());
-    report::print(name, W::KINDS, args, &lanes, &figures, audit.as_ref());
+    let text = report::text(name, W::KINDS, args, &lanes, &figures, audit.as_ref());
+    output::line(text.map_err(Failure::of("no report"))?)?;
     if let Some(wrong) = audit.and_then(|audit| audit.wrong.into_iter().next()) {
         return Err(Failure::new(format!("the check failed: {wrong}")));
     }

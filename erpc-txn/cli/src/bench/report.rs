@@ -1,5 +1,7 @@
 //! The results for people, then the line of JSON.
 
+use std::fmt::{self, Write};
+
 use indicatif::HumanCount;
 
 use super::audit::Audit;
@@ -11,50 +13,57 @@ use super::{SettingsArgs, Transport};
 /// Width of the longest bar of the histogram.
 const BAR: f64 = 40.0;
 
-pub(super) fn print(
+pub(super) fn text(
     name: &str,
     kinds: &[&str],
     args: &SettingsArgs,
     lanes: &[Ran],
     figures: &Figures,
     audit: Option<&Audit>,
-) {
+) -> Result<String, fmt::Error> {
+    let mut out = String::new();
     let SettingsArgs { nodes, replicas, tasks, threads, .. } = args;
     let (over, per) = match args.transport {
         Transport::Mem => ("memory, one thread for all nodes", "second of CPU time"),
         Transport::Udp => ("UDP on loopback", "second"),
     };
-    println!("{name}: {nodes} nodes, {replicas} replicas, over {over}");
-    println!("{tasks} transactions in flight per thread, {threads} threads per node\n");
-    table(kinds, lanes);
-    histogram(figures);
-    let row = |what: &str, value: String| println!("{what:<34}{value:>12}");
-    row(&format!("commits per {per}"), HumanCount((figures.mtps * 1e6) as u64).to_string());
-    row("CPU time per commit", format!("{:.2} us", figures.cpu_us_per_txn));
-    row("latency of commits, median", format!("{:.1} us", figures.quantile(0.5)));
-    row("latency of commits, 99 %", format!("{:.1} us", figures.quantile(0.99)));
-    row("attempts aborted by conflicts", format!("{:.2} %", figures.abort_rate * 100.0));
-    row("requests per attempt", format!("{:.2}", figures.requests_per_attempt));
-    row("messages per attempt", format!("{:.2}", figures.messages_per_attempt));
-    row("keys at the coordinator's node", format!("{:.1} %", figures.local_share * 100.0));
+    writeln!(out, "{name}: {nodes} nodes, {replicas} replicas, over {over}")?;
+    writeln!(out, "{tasks} transactions in flight per thread, {threads} threads per node\n")?;
+    table(&mut out, kinds, lanes)?;
+    histogram(&mut out, figures)?;
+    let rows = [
+        (&*format!("commits per {per}"), HumanCount((figures.mtps * 1e6) as u64).to_string()),
+        ("CPU time per commit", format!("{:.2} us", figures.cpu_us_per_txn)),
+        ("latency of commits, median", format!("{:.1} us", figures.quantile(0.5))),
+        ("latency of commits, 99 %", format!("{:.1} us", figures.quantile(0.99))),
+        ("attempts aborted by conflicts", format!("{:.2} %", figures.abort_rate * 100.0)),
+        ("requests per attempt", format!("{:.2}", figures.requests_per_attempt)),
+        ("messages per attempt", format!("{:.2}", figures.messages_per_attempt)),
+        ("keys at the coordinator's node", format!("{:.1} %", figures.local_share * 100.0)),
+    ];
+    for (what, value) in rows {
+        writeln!(out, "{what:<34}{value:>12}")?;
+    }
     if let Some(Audit { attempts, wrong }) = audit {
         let verdict = match wrong.len() {
             0 => "strictly serializable, and all replicas are equal",
             _ => "WRONG",
         };
-        println!("\n{} attempts checked: {verdict}", HumanCount(*attempts as u64));
-        println!("The figures include the recording of all transactions.");
-        wrong.iter().for_each(|wrong| println!("  {wrong}"));
+        writeln!(out, "\n{} attempts checked: {verdict}", HumanCount(*attempts as u64))?;
+        writeln!(out, "The figures include the recording of all transactions.")?;
+        wrong.iter().try_for_each(|wrong| writeln!(out, "  {wrong}"))?;
     }
-    println!("\n{}", figures.json(name, args));
+    write!(out, "\n{}", figures.json(name, args))?;
+    Ok(out)
 }
 
 /// Transactions by kind.
-fn table(kinds: &[&str], lanes: &[Ran]) {
-    println!(
+fn table(out: &mut String, kinds: &[&str], lanes: &[Ran]) -> fmt::Result {
+    writeln!(
+        out,
         "{:<24}{:>12}{:>8}{:>11}{:>11}{:>11}",
         "", "attempted", "share", "committed", "failed", "conflicts"
-    );
+    )?;
     let mut rows: Vec<Kind> = vec![Kind::default(); kinds.len()];
     let mut all = Kind::default();
     for lane in lanes {
@@ -70,28 +79,29 @@ fn table(kinds: &[&str], lanes: &[Ran]) {
     let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
     for (name, kind) in kinds.iter().zip(&rows).chain([(&"all", &all)]) {
         let of = kind.all();
-        println!(
+        writeln!(
+            out,
             "{name:<24}{:>12}{:>6.1} %{:>9.1} %{:>9.1} %{:>9.1} %",
             HumanCount(of).to_string(),
             percent(of, all.all()),
             percent(kind.succeeded, of),
             percent(kind.failed, of),
             percent(kind.conflicted, of),
-        );
+        )?;
     }
     if all.unknown > 0 {
-        println!("{} transactions have an unknown outcome", HumanCount(all.unknown));
+        writeln!(out, "{} transactions have an unknown outcome", HumanCount(all.unknown))?;
     }
-    println!();
+    writeln!(out)
 }
 
 /// Latencies of commits, in steps of a factor of two.
-fn histogram(figures: &Figures) {
+fn histogram(out: &mut String, figures: &Figures) -> fmt::Result {
     let all = &figures.latencies;
     if all.is_empty() {
-        return;
+        return Ok(());
     }
-    println!("latency of commits");
+    writeln!(out, "latency of commits")?;
     let steps: Vec<_> = all.iter_log(1000, 2.0).collect();
     let most = steps.iter().map(|step| step.count_since_last_iteration()).max().unwrap_or(1);
     for step in steps {
@@ -102,7 +112,7 @@ fn histogram(figures: &Figures) {
         }
         let upper = step.value_iterated_to() as f64 / 1e3;
         let bar = "#".repeat((BAR * count as f64 / most as f64).ceil() as usize);
-        println!("{:>10} us {share:>6.2} % {bar}", format!("< {upper:.0}"));
+        writeln!(out, "{:>10} us {share:>6.2} % {bar}", format!("< {upper:.0}"))?;
     }
-    println!();
+    writeln!(out)
 }

@@ -11,6 +11,7 @@ use std::io::IsTerminal;
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::output;
 use crate::outside::{self, WhereArgs};
 use command::Names;
 use input::Lines;
@@ -33,7 +34,8 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
         let names = Names::new(ids, at.tables);
         let is_terminal = std::io::stdin().is_terminal();
         if is_terminal {
-            println!("{} nodes, {names}. `help` lists the commands.", described.nodes.len());
+            let nodes = described.nodes.len();
+            output::line(format_args!("{nodes} nodes, {names}. `help` lists the commands."))?;
         }
         let lines = Lines::open(is_terminal, names.words())?;
         run::run(&cluster, &names, lines, is_terminal).await

@@ -1,6 +1,7 @@
 //! What commands do.
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::time::Duration;
 
 use erpc_txn::client::{Cluster, Transaction};
@@ -10,6 +11,7 @@ use erpc_txn::transaction::{Abort, Limits};
 use super::command::{Access, Command, HELP, Names, What, show};
 use super::input::{Line, Lines};
 use crate::failure::Failure;
+use crate::output;
 
 /// How long a transaction may take, with the time for typing.
 const TYPING: Duration = Duration::from_secs(60);
@@ -28,28 +30,28 @@ pub(super) async fn run(
             Line::End => return Ok(()),
         };
         let done = match names.parse(&line) {
-            Ok(None) => Ok(()),
+            Ok(None) => continue,
             Ok(Some(Command::Quit)) => return Ok(()),
             Ok(Some(Command::Access(access))) => alone(cluster, &access).await,
             Ok(Some(Command::Begin)) => transaction(cluster, names, &lines, is_terminal).await,
             Ok(Some(Command::Commit | Command::Abort)) => Err("no transaction has begun".into()),
             Ok(Some(Command::Status)) => status(cluster).await,
-            Ok(Some(Command::Tables)) => Ok(println!("{names}")),
-            Ok(Some(Command::Help)) => Ok(println!("{HELP}")),
+            Ok(Some(Command::Tables)) => Ok(names.to_string()),
+            Ok(Some(Command::Help)) => Ok(HELP.to_owned()),
             Err(mistake) => Err(mistake),
         };
         match done {
-            Ok(()) => {}
-            Err(why) if is_terminal => println!("{why}"),
+            Ok(text) => output::line(text)?,
+            Err(why) if is_terminal => output::line(why)?,
             Err(why) => return Err(Failure::new(why)),
         }
     }
 }
 
 /// Makes an access in a transaction of its own.
-async fn alone(cluster: &Cluster, access: &Access) -> Result<(), String> {
+async fn alone(cluster: &Cluster, access: &Access) -> Result<String, String> {
     let text = cluster.transact(async |tx| make(&tx, access).await).await;
-    text.map(|text| println!("{text}")).map_err(|error| error.to_string())
+    text.map_err(|error| error.to_string())
 }
 
 /// Makes an access, and says what it found or did.
@@ -77,7 +79,7 @@ async fn transaction(
     names: &Names,
     lines: &Lines,
     is_terminal: bool,
-) -> Result<(), String> {
+) -> Result<String, String> {
     // Another attempt would need the same lines again.
     let limits = Limits::new().attempts(1).deadline(TYPING);
     let gives_up = Cell::new(false);
@@ -97,11 +99,11 @@ async fn transaction(
                         return Err(tx.abort("aborted"));
                     }
                     Ok(Some(Command::Access(access))) => {
-                        println!("{}", make(&tx, &access).await?);
+                        say(&tx, make(&tx, &access).await?)?;
                         continue;
                     }
                     Ok(Some(Command::Help)) => {
-                        println!("{HELP}");
+                        say(&tx, HELP)?;
                         continue;
                     }
                     Ok(Some(_)) => "not within a transaction; commit or abort it first".to_owned(),
@@ -110,27 +112,35 @@ async fn transaction(
                 if !is_terminal {
                     return Err(tx.abort(mistake));
                 }
-                println!("{mistake}");
+                say(&tx, mistake)?;
             }
         })
         .await;
     match done {
-        Ok(()) => Ok(println!("committed")),
-        Err(_) if gives_up.get() => Ok(println!("aborted")),
+        Ok(()) => Ok("committed".into()),
+        Err(_) if gives_up.get() => Ok("aborted".into()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-async fn status(cluster: &Cluster) -> Result<(), String> {
+/// Prints within a transaction, which ends if nobody reads.
+fn say(tx: &Transaction, text: impl Display) -> Result<(), Abort> {
+    output::line(text).map_err(|failure| tx.abort(failure.to_string()))
+}
+
+async fn status(cluster: &Cluster) -> Result<String, String> {
     let of = cluster.describe().await.map_err(|error| error.to_string())?;
     let node = of.member.map_or(0, |member| member.node);
     let (nodes, partitions) = (of.nodes.len(), of.partitions.len());
     let replicas = of.partitions.iter().map(|replicas| replicas.nodes.len()).max().unwrap_or(0);
-    println!("{nodes} nodes, {partitions} partitions with {replicas} replicas");
-    println!("node {node} answers: {} attempts, {} commits", of.attempts, of.commits);
+    let mut text = format!(
+        "{nodes} nodes, {partitions} partitions with {replicas} replicas\n\
+         node {node} answers: {} attempts, {} commits",
+        of.attempts, of.commits
+    );
     if !of.unreachable.is_empty() {
         let nodes: Vec<_> = of.unreachable.iter().map(ToString::to_string).collect();
-        println!("it cannot reach nodes {}", nodes.join(", "));
+        text += &format!("\nit cannot reach nodes {}", nodes.join(", "));
     }
-    Ok(())
+    Ok(text)
 }
