@@ -15,7 +15,7 @@ use crate::cluster::NodeId;
 use crate::participant::{Kind, Place};
 use crate::proto::{self, Outcome, Why};
 use crate::table::{Bucket, Owner, Version};
-use crate::transaction::accesses::Change;
+use crate::transaction::accesses::{Change, Entry};
 use crate::transaction::bytes::ValueBytes;
 use crate::transaction::keys::{Answer, Failure, Keys};
 use crate::transaction::{Abort, Backend, Reason, TransactError, Wanted, sealed};
@@ -101,11 +101,7 @@ impl<T: Transport> Shipped<T> {
             // It has accessed nothing.
             return Ok(());
         }
-        let changes = self.keys.with(|entries| {
-            let changed =
-                entries.iter().filter_map(|entry| Some((entry.place, entry.change.as_ref()?)));
-            changed.map(|(place, change)| shipped(place, change)).collect()
-        });
+        let changes = self.keys.with(|entries| entries.iter().filter_map(shipped).collect());
         let step = proto::Step { commit: true, changes, ..Default::default() };
         match self.step(step).await {
             Ok(reply) => outcome(reply.ending.unwrap_or_default(), self.id.get()),
@@ -190,12 +186,18 @@ fn answer(kind: Kind, found: proto::Found) -> Answer {
     Answer { bucket: Bucket::new(0), read }
 }
 
-fn shipped(place: Place, change: &Change) -> proto::Change {
-    let (delete, value) = match change {
-        Change::Insert(value) | Change::Update(value) => (false, Bytes::copy_from_slice(value)),
-        Change::Delete => (true, Bytes::new()),
+/// What the member must be told of a key.
+fn shipped(entry: &Entry) -> Option<proto::Change> {
+    let (delete, value) = match &entry.change {
+        Some(Change::Insert(value) | Change::Update(value)) => {
+            (false, Bytes::copy_from_slice(value))
+        }
+        Some(Change::Delete) => (true, Bytes::new()),
+        // Inserted and deleted again: the member has the insert.
+        None if entry.is_locked && entry.value.is_none() => (true, Bytes::new()),
+        None => return None,
     };
-    proto::Change { place: Some((&place).into()), delete, value }
+    Some(proto::Change { place: Some((&entry.place).into()), delete, value })
 }
 
 /// What an ending means.

@@ -8,6 +8,7 @@ use erpc::Transport;
 use super::Inner;
 use super::deliver::{Delivery, Doubt, Message, in_foreground};
 use super::plan::{Plan, plan};
+use super::space::Space;
 use super::transaction::Attempt;
 use crate::check::Outcome;
 use crate::cluster::NodeId;
@@ -155,7 +156,9 @@ impl<T: Transport> Attempt<T> {
         let inner = &self.inner;
         let spaces = inner.log_nodes.iter().map(|node| &inner.peers[node].space);
         let spaces: Vec<_> = std::iter::once(&inner.own_space).chain(spaces).collect();
-        for (at, space) in spaces.iter().enumerate() {
+        // If this is dropped while it waits, it gives back what it has.
+        let mut room = Room { taken: Vec::with_capacity(spaces.len()), len };
+        for (at, space) in spaces.into_iter().enumerate() {
             while !space.take(len, inner.bounds) {
                 // Records of transactions that have ended are freed with the next record as a rule.
                 if at > 0 && space.has_ended() {
@@ -164,11 +167,12 @@ impl<T: Transport> Attempt<T> {
                 }
                 let left = self.time_left();
                 if left.is_zero() || erpc::timeout(left, space.change()).await.is_err() {
-                    spaces[..at].iter().for_each(|space| space.give_back(&[(0, len)]));
                     return Err(Reason::Deadline);
                 }
             }
+            room.taken.push(space);
         }
+        room.taken.clear();
         Ok(())
     }
 
@@ -338,6 +342,18 @@ impl<T: Transport> Inner<T> {
         let locked: Vec<_> = plan.locked.iter().cloned().map(unlock).collect();
         self.end_with(sequence, &locked, doubt).await;
         Err(End::Aborted(reason))
+    }
+}
+
+/// Room for a record in some logs, given back unless all have it.
+struct Room<'a> {
+    taken: Vec<&'a Space>,
+    len: usize,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.taken.iter().for_each(|space| space.give_back(&[(0, self.len)]));
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use erpc::{Call, CallError, Transport, join_all};
+use erpc::{Call, CallError, RejectReason, Transport, join_all};
 
 use super::Inner;
 use super::peers::{PAUSES, Peer};
@@ -147,6 +147,7 @@ impl<T: Transport> Inner<T> {
         let call = match message {
             Message::Append(record) => {
                 ended = peer.space.take_ended();
+                peer.was_told.set(true);
                 let list: Vec<u8> =
                     ended.iter().flat_map(|(sequence, _)| sequence.to_le_bytes()).collect();
                 let floor = self.sequences.floor();
@@ -191,11 +192,20 @@ impl<T: Transport> Inner<T> {
         let delivery = match reply {
             Ok(reply) => match reply.verdict() {
                 Verdict::Done => Some(Delivery::Done),
-                Verdict::Restarted | Verdict::Epoch => Some(Delivery::Lost),
+                Verdict::Restarted | Verdict::Epoch => {
+                    peer.lose();
+                    Some(Delivery::Lost)
+                }
                 Verdict::NotActive => None,
                 _ => Some(Delivery::Refused(reply.reason)),
             },
             Err(_) if mutant!(FailureIsDone) => Some(Delivery::Done),
+            // Another try would fail in the same way. Later messages are not longer than the record.
+            Err(error @ CallError::Rejected(RejectReason::TooLarge { .. }))
+                if matches!(message, Message::Append(_)) =>
+            {
+                Some(Delivery::Refused(error.to_string()))
+            }
             Err(error) => {
                 peer.failed(&self.participant, &error);
                 None

@@ -254,7 +254,10 @@ impl<T: Transport> Attempt<T> {
         // Refused as a whole, so nothing is locked.
         self.set_locks(part, |_| LockState::Free);
         Err(match reply.verdict() {
-            Verdict::Restarted | Verdict::Epoch => Reason::Unavailable(node),
+            Verdict::Restarted | Verdict::Epoch => {
+                self.inner.peers[&node].lose();
+                Reason::Unavailable(node)
+            }
             Verdict::NotActive => Reason::NotReady(node),
             _ => Reason::Refused { node, reason: reply.reason },
         })

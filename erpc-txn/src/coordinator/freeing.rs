@@ -7,6 +7,7 @@ use erpc::Transport;
 
 use super::Inner;
 use super::peers::Peer;
+use super::space::Space;
 use crate::proto::{self, Verdict};
 
 /// Records tell a log which transactions have ended. After this time without a record, a message
@@ -34,7 +35,6 @@ impl<T: Transport> Inner<T> {
 
     async fn free_in_time(self: Rc<Self>) {
         loop {
-            let attempts = self.counting.get().attempts;
             erpc::sleep(SILENCE).await;
             let has_news =
                 |peer: &&Rc<Peer<T>>| peer.space.has_ended() || peer.buried.get().is_some();
@@ -43,9 +43,9 @@ impl<T: Transport> Inner<T> {
                 self.is_freeing.set(false);
                 return;
             }
-            // While transactions run, their records tell the logs.
-            if self.counting.get().attempts == attempts {
-                for peer in waiting {
+            for peer in waiting {
+                // While transactions run, their records tell the logs.
+                if !peer.was_told.replace(false) && !peer.is_down() {
                     self.free_at(peer).await;
                 }
             }
@@ -55,7 +55,7 @@ impl<T: Transport> Inner<T> {
     /// Tells one node. If it does not answer, it is told later.
     pub(super) async fn free_at(&self, peer: &Rc<Peer<T>>) {
         let Some(target) = peer.target(&self.participant) else { return };
-        let ended = peer.space.take_ended();
+        let ended = Told { space: &peer.space, ended: peer.space.take_ended() };
         let floor = self.sequences.floor();
         self.counting.add(|counts| counts.freeing_messages += 1);
         let request = proto::FinishRequest {
@@ -64,22 +64,43 @@ impl<T: Transport> Inner<T> {
             node: self.coordinator.node.into(),
             thread: self.coordinator.thread.into(),
             floor,
-            ended: ended.iter().map(|(sequence, _)| *sequence).collect(),
+            ended: ended.ended.iter().map(|(sequence, _)| *sequence).collect(),
             bury: false,
         };
         match peer.client.finish(request).await {
-            Ok(reply) if reply.verdict() == Verdict::Done => {
-                peer.space.give_back(&ended);
-                // The last one may be another by now.
-                if peer.buried.get().is_some_and(|buried| buried < floor) {
-                    peer.buried.set(None);
+            Ok(reply) => match reply.verdict() {
+                Verdict::Done => {
+                    ended.freed();
+                    // The last one may be another by now.
+                    if peer.buried.get().is_some_and(|buried| buried < floor) {
+                        peer.buried.set(None);
+                    }
                 }
-            }
-            Ok(_) => peer.space.put_back(ended),
-            Err(error) => {
-                peer.space.put_back(ended);
-                peer.failed(&self.participant, &error);
-            }
+                Verdict::Restarted | Verdict::Epoch => peer.lose(),
+                _ => {}
+            },
+            Err(error) => peer.failed(&self.participant, &error),
+        }
+    }
+}
+
+/// Transactions of whose end a node is told. If it is not known that it has heard, also because the
+/// task that tells it was dropped, it is told again.
+struct Told<'a> {
+    space: &'a Space,
+    ended: Vec<(u64, usize)>,
+}
+
+impl Told<'_> {
+    fn freed(mut self) {
+        self.space.give_back(&std::mem::take(&mut self.ended));
+    }
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if !self.ended.is_empty() {
+            self.space.put_back(std::mem::take(&mut self.ended));
         }
     }
 }

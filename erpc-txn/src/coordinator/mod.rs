@@ -99,6 +99,8 @@ struct Home<T: Transport>(RefCell<Option<Rc<Inner<T>>>>);
 pub enum OpenError {
     /// The settings have fewer threads.
     Thread(u16),
+    /// A `Node` of this thread was opened before. The ids of its transactions must not come again.
+    Opened(u16),
     /// There is no channel to this member.
     NoChannel(NodeId),
 }
@@ -107,12 +109,9 @@ impl<T: Transport> Node<T> {
     /// Thread `thread` of the member that `participant` is. `channels` are its channels to the other
     /// members, all of the endpoint `on`. It begins to introduce the member to them.
     ///
-    /// A thread must have only one `Node` in the life of the participant, because the ids of its
-    /// transactions begin at 1.
-    ///
     /// # Errors
     ///
-    /// If there is no such thread, or a channel is missing.
+    /// If there is no such thread, it was opened before, or a channel is missing.
     pub fn open(
         on: &Endpoint<T>,
         participant: Arc<Participant>,
@@ -132,6 +131,9 @@ impl<T: Transport> Node<T> {
             peers.insert(node, Rc::new(Peer::new(node, channel)));
         }
         let log_nodes = placement.log_replicas(me).iter().copied().filter(|&of| of != me).collect();
+        if !participant.open_thread(thread) {
+            return Err(OpenError::Opened(thread));
+        }
         let bounds =
             Bounds { bytes: settings.log_bytes.min(MAX_RECORD), records: settings.log_records };
         let coordinator = Coordinator { node: me.0, thread };
@@ -279,6 +281,9 @@ impl fmt::Display for OpenError {
         match self {
             Self::Thread(thread) => {
                 write!(f, "thread {thread}; configure more threads, which are numbered from 0")
+            }
+            Self::Opened(thread) => {
+                write!(f, "thread {thread} was opened before; give each endpoint another thread")
             }
             Self::NoChannel(node) => write!(f, "there is no channel to node {node}"),
         }

@@ -18,7 +18,7 @@ use crate::service;
 pub(super) struct Peer<T: Transport> {
     pub(super) node: NodeId,
     pub(super) client: LocalParticipantClient<T>,
-    /// The last call failed, and no introduction has succeeded since.
+    /// The last call failed, and no introduction has succeeded since; or the member is lost.
     is_down: Cell<bool>,
     /// A task introduces this member to it.
     is_meeting: Cell<bool>,
@@ -26,6 +26,8 @@ pub(super) struct Peer<T: Transport> {
     incarnation: Cell<Option<u32>>,
     /// Of the log that the member has of this coordinator.
     pub(super) space: Space,
+    /// A record has told the member of ended transactions since this was last looked at.
+    pub(super) was_told: Cell<bool>,
     /// The last transaction that the member has buried, until it knows that the floor has passed it.
     pub(super) buried: Cell<Option<u64>>,
 }
@@ -46,6 +48,7 @@ impl<T: Transport> Peer<T> {
             is_meeting: Cell::new(false),
             incarnation: Cell::new(None),
             space: Space::default(),
+            was_told: Cell::new(false),
             buried: Cell::new(None),
         }
     }
@@ -64,6 +67,11 @@ impl<T: Transport> Peer<T> {
 
     pub(super) fn is_down(&self) -> bool {
         self.is_down.get()
+    }
+
+    /// The member has lost its memory or its configuration. It does not come back.
+    pub(super) fn lose(&self) {
+        self.is_down.set(true);
     }
 
     /// A call failed. The member is down until they have met again, unless the failure was that of

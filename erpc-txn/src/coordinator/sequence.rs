@@ -5,48 +5,47 @@ use std::collections::VecDeque;
 
 use crate::mutants::mutant;
 
-/// The transactions from the oldest that has not ended.
+/// The transactions that have not ended.
 #[derive(Debug)]
 pub(super) struct Sequences {
-    /// All transactions before this one have ended.
-    floor: Cell<u64>,
-    /// From `floor` on, whether each has ended. The first has not.
-    ended: RefCell<VecDeque<bool>>,
+    /// The number of the next transaction.
+    next: Cell<u64>,
+    /// Ascending. Few, because each is a task or a commit that waits for a node.
+    active: RefCell<VecDeque<u64>>,
 }
 
 impl Sequences {
     pub(super) fn new() -> Self {
-        Self { floor: Cell::new(1), ended: RefCell::new(VecDeque::new()) }
+        Self { next: Cell::new(1), active: RefCell::new(VecDeque::new()) }
     }
 
-    /// The number of the next transaction.
+    /// The number of a new transaction.
     pub(super) fn begin(&self) -> u64 {
-        let mut ended = self.ended.borrow_mut();
-        ended.push_back(false);
-        self.floor.get() + ended.len() as u64 - 1
+        let sequence = self.next.get();
+        self.next.set(sequence + 1);
+        self.active.borrow_mut().push_back(sequence);
+        sequence
     }
 
     /// No message of the transaction travels any more that changes anything.
     pub(super) fn end(&self, sequence: u64) {
-        let mut ended = self.ended.borrow_mut();
-        let at = (sequence - self.floor.get()) as usize;
-        ended[at] = true;
-        while ended.front() == Some(&true) {
-            ended.pop_front();
-            self.floor.set(self.floor.get() + 1);
+        let mut active = self.active.borrow_mut();
+        if let Ok(at) = active.binary_search(&sequence) {
+            active.remove(at);
         }
     }
 
+    /// All transactions before this one have ended.
     pub(super) fn floor(&self) -> u64 {
         if mutant!(FloorTooHigh) {
-            return self.floor.get() + self.ended.borrow().len() as u64;
+            return self.next.get();
         }
-        self.floor.get()
+        self.active.borrow().front().copied().unwrap_or(self.next.get())
     }
 
-    /// Transactions that have not ended.
+    /// The number of transactions that have not ended.
     pub(super) fn active(&self) -> usize {
-        self.ended.borrow().iter().filter(|ended| !**ended).count()
+        self.active.borrow().len()
     }
 }
 

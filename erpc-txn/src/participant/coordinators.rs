@@ -20,12 +20,14 @@ pub(super) struct Coordinated {
     floor: u64,
     /// Sequence numbers from `floor` on.
     buried: BTreeSet<u64>,
+    /// The coordinator is a thread of this node, and has begun.
+    is_open: bool,
 }
 
 impl Coordinated {
     pub(super) fn new(logged: Option<&Settings>) -> Self {
         let log = logged.map(|settings| Log::new(settings.log_bytes, settings.log_records));
-        Self { log, floor: 0, buried: BTreeSet::new() }
+        Self { log, floor: 0, buried: BTreeSet::new(), is_open: false }
     }
 
     pub(super) fn has_ended(&self, sequence: u64) -> bool {
@@ -115,6 +117,14 @@ impl Participant {
         self.check(target)?;
         self.coordinated(coordinator)?.end(floor, ended, bury);
         Ok(())
+    }
+
+    /// Notes that a thread of this node coordinates from now on. False if it does so already, or if
+    /// there is no such thread.
+    pub(crate) fn open_thread(&self, thread: u16) -> bool {
+        let of = Coordinator { node: self.node.0, thread };
+        let state = self.coordinated(of);
+        state.is_ok_and(|mut state| !std::mem::replace(&mut state.is_open, true))
     }
 
     pub(super) fn coordinated(

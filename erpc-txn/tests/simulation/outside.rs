@@ -52,6 +52,16 @@ fn a_program_reads_its_own_writes_and_commits() {
         assert_eq!(read, (Some(b"other".to_vec()), Some(value.clone())));
         let gone = outside.transact(async |tx| tx.read_for_update(KEYS, 2).await).await;
         assert_eq!(gone.expect("nobody else writes"), None);
+        let nothing = outside.transact(async |tx| {
+            tx.insert(KEYS, 3, &value).await?;
+            tx.delete(KEYS, 3)?;
+            tx.insert(KEYS, 4, &value).await?;
+            tx.delete(KEYS, 4)?;
+            tx.insert(KEYS, 4, &value).await
+        });
+        nothing.await.expect("nobody else writes");
+        let read = outside.transact(async |tx| tx.read_all(KEYS, [3, 4]).await).await;
+        assert_eq!(read.expect("nobody else writes"), [None, Some(value.clone())]);
         // It has accessed nothing.
         outside.transact(async |_| Ok(())).await.expect("there is nothing to do");
         let description = outside.describe().await.expect("they live");

@@ -187,3 +187,28 @@ fn local_transactions_let_others_run() {
     });
     assert!(seen >= 10, "another task ran {seen} times");
 }
+
+#[test]
+fn a_record_that_no_message_holds_is_refused() {
+    let mut settings = settings();
+    settings.tables.insert(1, Config::new(20).max_value(8 << 20));
+    settings.log_bytes = 64 << 20;
+    let cluster = Cluster::start(1, 3, 1, &settings);
+    let refused = cluster.run(&cluster.hosts[0], |node| async move {
+        node.transact(async |tx| {
+            // Sessions take messages of 8 MiB.
+            tx.insert(KEYS, 1, &vec![1; 6 << 20]).await?;
+            tx.insert(KEYS, 2, &vec![2; 6 << 20]).await
+        })
+        .await
+    });
+    assert!(matches!(refused, Err(TransactError::Aborted(Reason::Refused { .. }))), "{refused:?}");
+    cluster.driver.run_for(Duration::from_millis(50));
+    for host in &cluster.hosts {
+        let node = host.node().expect("it lives");
+        assert_eq!((host.participant.locks(), node.active(), node.records()), (vec![], 0, 0));
+        assert_eq!(host.participant.buried(), 0);
+    }
+    let small = cluster.run(&cluster.hosts[0], |node| async move { put(&node, 1, b"one").await });
+    assert!(matches!(small, Ok(true)), "{small:?}");
+}
