@@ -1,7 +1,8 @@
 //! A transaction store over erpc: serializable, replicated, in memory, after FaSST (Kalia et al.,
 //! OSDI'16).
 //!
-//! The store is in the making: it has no programs of its own yet. It has these parts:
+//! The store is in the making. The program `erpc-txn`, in the crate `erpc-txn-cli`, runs and measures it.
+//! It has these parts:
 //!
 //! * [`table`]: the concurrent hash table of one replica of one partition. It holds values, versions
 //!   and the locks of transactions, and knows nothing of messages.
@@ -14,6 +15,7 @@
 //! * [`transaction`]: a transaction as its closure sees it.
 //! * [`gateway`] and [`client`]: transactions of programs outside of the cluster.
 //! * [`codec`]: tables with types.
+//! * [`workloads`]: the benchmarks of transaction stores.
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
@@ -46,3 +48,5 @@ pub mod table;
 pub mod transaction;
 #[cfg(not(loom))]
 mod waiters;
+#[cfg(not(loom))]
+pub mod workloads;

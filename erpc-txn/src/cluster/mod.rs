@@ -2,13 +2,17 @@
 //!
 //! Keys are in partitions by their hash. Rows with equal keys are in the same partition, whatever
 //! their table is. Each partition has a primary and `f` backups. A [`Placement`] says which nodes
-//! these are, for one epoch. [`Ring`] is a placement that does not change.
+//! these are, for one epoch. [`Ring`] is a placement that does not change. A [`Membership`] has the
+//! placement and the addresses of its nodes.
 #![forbid(unsafe_code)]
 
+mod membership;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+
+pub use membership::{FixedMembership, Membership, MembershipError};
 
 /// The number of a member of the cluster, below [`MAX_NODES`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

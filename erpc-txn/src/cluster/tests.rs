@@ -1,3 +1,6 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use super::*;
 
 fn nodes(count: u16) -> impl Iterator<Item = NodeId> {
@@ -32,4 +35,23 @@ fn partitions_have_equal_shares_of_consecutive_keys() {
     }
     // The standard deviation is 82.
     assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
+}
+
+#[test]
+fn a_membership_has_one_address_for_each_node() {
+    let ring: Arc<dyn Placement> =
+        Arc::new(Ring::new(1, [0, 1].map(NodeId), 0).expect("two nodes"));
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let with = |of: &[(u16, u16)]| {
+        let addresses = of.iter().map(|&(node, port)| (NodeId(node), address(port))).collect();
+        FixedMembership::new(Arc::clone(&ring), addresses)
+    };
+    let membership = with(&[(0, 10), (1, 11)]).expect("all have one");
+    assert_eq!(membership.address(NodeId(1)), Some(address(11)));
+    assert_eq!(membership.address(NodeId(2)), None);
+    assert_eq!(membership.placement().nodes(), ring.nodes());
+    let error = |of: &[_]| with(of).expect_err("it is refused");
+    assert_eq!(error(&[(0, 10)]), MembershipError::NoAddress(NodeId(1)));
+    assert_eq!(error(&[(0, 10), (1, 11), (2, 12)]), MembershipError::NotMember(NodeId(2)));
+    assert_eq!(error(&[(0, 10), (1, 10)]), MembershipError::SharedAddress(address(10)));
 }

@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 mod absence;
+mod benchmarks;
 mod chaos;
 mod cluster;
 mod costs;

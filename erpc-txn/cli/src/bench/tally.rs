@@ -1,0 +1,95 @@
+//! What the transactions of one lane did.
+
+use std::time::Duration;
+
+use erpc_txn::workloads::Outcome;
+use hdrhistogram::Histogram;
+
+/// Transactions of one kind, while the lane measures.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Kind {
+    pub(super) succeeded: u64,
+    /// The workload's predicate did not hold.
+    pub(super) failed: u64,
+    /// Other transactions were in the way, at each attempt.
+    pub(super) conflicted: u64,
+    pub(super) unknown: u64,
+}
+
+impl Kind {
+    pub(super) fn all(&self) -> u64 {
+        self.succeeded + self.failed + self.conflicted + self.unknown
+    }
+}
+
+pub(super) struct Tally {
+    pub(super) kinds: Vec<Kind>,
+    /// Of transactions that succeeded, in ns.
+    pub(super) latencies: Histogram<u64>,
+    /// Keys of transactions, and those of them whose primary is the lane's node.
+    pub(super) keys: u64,
+    pub(super) local_keys: u64,
+    /// By how much all transactions changed the workload's total, those included that were not
+    /// measured.
+    pub(super) added: i64,
+    /// An outcome was unknown, measured or not.
+    pub(super) is_unsure: bool,
+    /// The first transaction that could not run.
+    pub(super) broken: Option<String>,
+}
+
+/// Longer latencies are counted as this one.
+const LONGEST: Duration = Duration::from_secs(60);
+
+impl Tally {
+    pub(super) fn new(kinds: usize) -> Self {
+        Self {
+            kinds: vec![Kind::default(); kinds],
+            latencies: latencies(),
+            keys: 0,
+            local_keys: 0,
+            added: 0,
+            is_unsure: false,
+            broken: None,
+        }
+    }
+
+    /// Adds a transaction. Returns whether the lane may go on.
+    pub(super) fn add(
+        &mut self,
+        kind: usize,
+        outcome: &Outcome,
+        took: Duration,
+        measured: bool,
+    ) -> bool {
+        match outcome {
+            Outcome::Succeeded(added) => self.added += added,
+            Outcome::Failed | Outcome::Conflicted => {}
+            Outcome::Unknown => self.is_unsure = true,
+            Outcome::Broken(error) => {
+                self.broken.get_or_insert_with(|| error.to_string());
+            }
+            other => {
+                self.broken.get_or_insert_with(|| format!("{other:?}"));
+            }
+        }
+        if measured {
+            let kind = &mut self.kinds[kind];
+            match outcome {
+                Outcome::Succeeded(_) => {
+                    kind.succeeded += 1;
+                    self.latencies.saturating_record(took.as_nanos() as u64);
+                }
+                Outcome::Failed => kind.failed += 1,
+                Outcome::Conflicted => kind.conflicted += 1,
+                _ => kind.unknown += 1,
+            }
+        }
+        self.broken.is_none()
+    }
+}
+
+/// An empty histogram with three significant digits.
+pub(super) fn latencies() -> Histogram<u64> {
+    Histogram::new_with_max(LONGEST.as_nanos() as u64, 3).expect("the bounds are valid")
+}

@@ -1,0 +1,13 @@
+//! Standard output.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use crate::failure::Failure;
+
+/// Prints a line. Fails if the reader is gone, where `println!` would panic.
+pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let done = writeln!(out, "{text}").and_then(|()| out.flush());
+    done.map_err(Failure::of("cannot write to standard output"))
+}

@@ -1,0 +1,264 @@
+//! `serve` and `local`: members of a cluster, until a signal.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::task::{Context, Wake, Waker};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use clap::Args;
+use erpc::{EndpointConfig, Handle, Nexus, Seat, UdpConfig};
+use erpc_txn::cluster::{Membership, NodeId};
+use erpc_txn::participant::Participant;
+
+use crate::config::Cluster;
+use crate::failure::Failure;
+use crate::greeting::Greeter;
+use crate::member::{self, Addresses};
+use crate::output;
+
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// The file that describes the cluster, the same at all nodes
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The node that this process is
+    #[arg(long)]
+    node: u16,
+}
+
+#[derive(Args)]
+pub(crate) struct LocalArgs {
+    /// Nodes of the cluster
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
+    nodes: u16,
+    /// Copies of each partition, the primary included
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=3))]
+    replicas: u16,
+    /// Threads per node
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32))]
+    threads: u16,
+    /// Port of the first node; the others have the next ones. 0: the system chooses all ports
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+}
+
+/// How long a member that stops waits for its own transactions, and then for answers that others
+/// wait for.
+const LAST_TRANSACTIONS: Duration = Duration::from_secs(2);
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// Sessions notice within seconds that a member is dead.
+fn endpoint_config() -> EndpointConfig {
+    EndpointConfig::new()
+        .slots(64)
+        .ping_interval(Duration::from_millis(500))
+        .liveness_timeout(Duration::from_secs(2))
+        .connect_timeout(Duration::from_secs(1))
+}
+
+/// What happens to a process with members.
+pub(crate) enum Event {
+    /// This member serves.
+    Ready,
+    /// A member cannot serve.
+    Failed(Failure),
+    /// The process shall end.
+    Signal,
+}
+
+/// The members of this process.
+struct Members {
+    threads: Vec<JoinHandle<()>>,
+    handles: Vec<Handle>,
+    stop: Arc<AtomicBool>,
+}
+
+pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
+    let cluster = Cluster::read(&args.config)?;
+    let node = NodeId(args.node);
+    let Some(address) = cluster.membership.address(node) else {
+        let (file, nodes) = (args.config.display(), cluster.membership.placement());
+        let nodes: Vec<_> = nodes.nodes().iter().map(ToString::to_string).collect();
+        let nodes = nodes.join(", ");
+        return Err(Failure::new(format!("{file} has no node {node}, but {nodes}; see --node")));
+    };
+    let nexus = bind(address, cluster.settings.threads)?;
+    let what = format!("node {node} of cluster {}", cluster.name);
+    run(&cluster, vec![(node, nexus)], &format!("{what} serves at {address}"))
+}
+
+pub(crate) fn local(args: &LocalArgs) -> Result<(), Failure> {
+    let LocalArgs { nodes, replicas, threads, port } = *args;
+    if replicas > nodes {
+        let why = format!("--replicas {replicas} needs as many nodes, but --nodes is {nodes}");
+        return Err(Failure::new(why));
+    }
+    let mut members = Vec::new();
+    for node in 0..nodes {
+        let port = match port {
+            0 => Some(0),
+            port => port.checked_add(node),
+        };
+        let port = port.ok_or_else(|| Failure::new("--port is too high for so many nodes"))?;
+        let nexus = bind((Ipv4Addr::LOCALHOST, port).into(), threads)?;
+        members.push((NodeId(node), nexus));
+    }
+    let addresses: Addresses =
+        members.iter().map(|(node, nexus)| (*node, nexus.local_addr())).collect();
+    let cluster = Cluster::local(&addresses, replicas, threads)?;
+    let listed: Vec<_> = addresses.values().map(SocketAddr::to_string).collect();
+    let listed = listed.join(",");
+    run(
+        &cluster,
+        members,
+        &format!(
+            "{nodes} nodes serve at {listed}\ntry: erpc-txn shell --connect {listed}\nCtrl-C stops them"
+        ),
+    )
+}
+
+fn bind(address: SocketAddr, threads: u16) -> Result<Nexus, Failure> {
+    let nexus = Nexus::bind(address, threads.into(), UdpConfig::new());
+    nexus.map_err(Failure::of("cannot listen"))
+}
+
+/// Runs members until a signal, or until one fails. Prints `ready` when all serve.
+fn run(cluster: &Cluster, members: Vec<(NodeId, Nexus)>, ready: &str) -> Result<(), Failure> {
+    let (tell, events) = mpsc::channel();
+    await_signal(tell.clone())?;
+    let count = members.len();
+    let mut running = Members { threads: Vec::new(), handles: Vec::new(), stop: Arc::default() };
+    let started = members
+        .into_iter()
+        .try_for_each(|(node, nexus)| running.start(cluster, node, nexus, &tell));
+    let result = started.and_then(|()| wait(&events, count, ready));
+    running.stop();
+    result
+}
+
+fn wait(events: &Receiver<Event>, count: usize, ready: &str) -> Result<(), Failure> {
+    let mut serving = 0;
+    loop {
+        match events.recv() {
+            Ok(Event::Ready) => {
+                serving += 1;
+                if serving == count {
+                    output::line(ready)?;
+                }
+            }
+            Ok(Event::Failed(failure)) => return Err(failure),
+            Ok(Event::Signal) => {
+                eprintln!("erpc-txn: stopping");
+                return Ok(());
+            }
+            Err(_) => return Err(Failure::new("all members have ended")),
+        }
+    }
+}
+
+impl Members {
+    /// Starts the threads of a member.
+    fn start(
+        &mut self,
+        cluster: &Cluster,
+        node: NodeId,
+        nexus: Nexus,
+        tell: &Sender<Event>,
+    ) -> Result<(), Failure> {
+        let placement = cluster.membership.placement();
+        let participant = Participant::new(
+            node,
+            member::incarnation()?,
+            Arc::clone(&placement),
+            cluster.settings.clone(),
+        );
+        let participant = Arc::new(participant.map_err(Failure::of("no tables"))?);
+        let of = |&node: &NodeId| Some((node, cluster.membership.address(node)?));
+        let addresses: Addresses = placement.nodes().iter().filter_map(of).collect();
+        for (seat, thread) in nexus.into_seats().into_iter().zip(0..) {
+            let (participant, addresses) = (Arc::clone(&participant), addresses.clone());
+            let (tell, stop) = (tell.clone(), Arc::clone(&self.stop));
+            let (give, take) = mpsc::channel();
+            let body = move || {
+                let served = serve_seat(seat, &participant, thread, addresses, &tell, &stop, &give);
+                if let Err(failure) = served {
+                    // The receiver lives as long as the members.
+                    tell.send(Event::Failed(failure)).unwrap_or_default();
+                }
+            };
+            let spawned = thread::Builder::new().name(format!("node-{node}-{thread}")).spawn(body);
+            self.threads.push(spawned.map_err(Failure::of("no thread"))?);
+            // Fails if the thread has failed, which it tells.
+            self.handles.extend(take.recv());
+        }
+        Ok(())
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.handles.iter().for_each(Handle::wake);
+        for thread in self.threads {
+            // A panic was reported by the panic hook.
+            drop(thread.join());
+        }
+    }
+}
+
+/// One thread of a member, until `stop`.
+fn serve_seat(
+    seat: Seat,
+    participant: &Arc<Participant>,
+    thread: u16,
+    addresses: Addresses,
+    tell: &Sender<Event>,
+    stop: &AtomicBool,
+    give: &Sender<Handle>,
+) -> Result<(), Failure> {
+    let (endpoint, node) = member::open(seat, endpoint_config(), participant, thread, &addresses)?;
+    give.send(endpoint.handle()).unwrap_or_default();
+    if thread == 0 {
+        let greeter = Greeter::new(&endpoint, participant, addresses);
+        drop(endpoint.spawn(greeter.run(tell.clone())));
+    }
+    endpoint.run_until(|| stop.load(Ordering::Acquire));
+    endpoint.block_on(async {
+        let idle = async {
+            while node.active() > 0 {
+                erpc::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // What goes on after this has an unknown outcome anyway: the memory is lost.
+        erpc::timeout(LAST_TRANSACTIONS, idle).await.unwrap_or_default();
+        endpoint.drain(LAST_ANSWERS).await
+    });
+    endpoint.shutdown();
+    Ok(())
+}
+
+/// Tells of the first signal that asks the process to end.
+fn await_signal(tell: Sender<Event>) -> Result<(), Failure> {
+    struct Unpark(thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let signal = erpc::shutdown_signal().map_err(Failure::of("no handler of signals"))?;
+    let wait = move || {
+        let mut signal = std::pin::pin!(signal);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        while signal.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            thread::park();
+        }
+        // The receiver is gone if the process ends for another reason.
+        tell.send(Event::Signal).unwrap_or_default();
+    };
+    let spawned = thread::Builder::new().name("signal".into()).spawn(wait);
+    spawned.map(drop).map_err(Failure::of("no thread"))
+}

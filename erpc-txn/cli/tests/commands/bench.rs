@@ -1,0 +1,95 @@
+//! `bench`.
+
+use crate::program::{fails, run};
+
+/// Runs a benchmark, and returns the figures of its line of JSON.
+fn figures(args: &str) -> impl Fn(&str) -> f64 {
+    let all = format!("bench {args} --secs 0.3 --rows 3000 --check");
+    let args: Vec<_> = all.split(' ').collect();
+    let ended = run(&args, "");
+    assert_eq!(ended.code, Some(0), "{all}: {ended:?}");
+    let json = ended.output.last().expect("there is output").clone();
+    assert!(json.starts_with('{') && json.ends_with('}'), "{json}");
+    move |name| {
+        let start = json.find(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{name}: {json}"));
+        let rest = &json[start + name.len() + 3..];
+        let value = rest.split([',', '}']).next().unwrap_or_default();
+        value.parse().unwrap_or_else(|_| panic!("{name} is {value}: {json}"))
+    }
+}
+
+#[test]
+fn each_workload_runs_and_is_serializable() {
+    // Requests per attempt and their bounds. Attempts that conflict make fewer than the model says, and
+    // some attempts are measured in part.
+    for (args, low, high) in [
+        ("tatp", 2.2, 2.6),
+        ("smallbank", 6.0, 8.5),
+        ("objects --reads 1 --writes 0", 0.99, 1.01),
+        ("objects --reads 4 --writes 0", 7.9, 8.1),
+        ("objects --reads 4 --writes 2", 12.5, 14.2),
+        ("ycsb --mix a", 2.0, 3.6),
+        ("ycsb --mix D --attempts 5", 1.0, 1.4),
+    ] {
+        let figure = figures(args);
+        assert!(figure("commits") > 100.0, "{args}");
+        assert!(figure("attempts") >= figure("commits"));
+        assert_eq!(figure("anomalies"), 0.0);
+        let requests = figure("requests_per_attempt");
+        assert!((low..=high).contains(&requests), "{args}: {requests} requests");
+        assert!(figure("messages_per_attempt") <= requests);
+        assert!((0.2..0.45).contains(&figure("local_share")), "{args}");
+        assert!(figure("mtps") > 0.0 && figure("cpu_us_per_txn") > 0.0);
+        assert!(figure("p50_us") > 0.0 && figure("p99_us") >= figure("p50_us"));
+        assert!((0.0..0.9).contains(&figure("abort_rate")), "{args}");
+    }
+}
+
+#[test]
+fn a_benchmark_runs_over_udp_with_several_threads() {
+    let figure = figures("smallbank --transport udp --threads 2 --nodes 2 --replicas 2 --tasks 4");
+    assert!(figure("commits") > 20.0);
+    assert_eq!(figure("anomalies"), 0.0);
+}
+
+#[test]
+fn all_local_transactions_end() {
+    let figure = figures("objects --nodes 1 --replicas 1");
+    assert_eq!((figure("messages_per_attempt"), figure("local_share")), (0.0, 1.0));
+}
+
+#[test]
+fn people_get_tables() {
+    let ended = run(&["bench", "tatp", "--secs", "0.2", "--rows", "1000"], "");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for start in ["tatp: 3 nodes, 3 replicas", "GET_ACCESS_DATA", "all ", "latency of commits"] {
+        assert!(ended.output.iter().any(|line| line.starts_with(start)), "{start}: {ended:?}");
+    }
+    let json = ended.output.last().expect("there is output");
+    assert!(json.contains("\"anomalies\":null"), "it was not checked: {json}");
+}
+
+#[test]
+fn impossible_settings_are_refused() {
+    let bench = |args: &str, why: &str| {
+        let args = format!("bench {args}");
+        fails(&args.split(' ').collect::<Vec<_>>(), why);
+    };
+    bench("tatp --nodes 2", "--replicas 3 needs as many nodes");
+    bench("tatp --threads 2", "use --transport udp for --threads");
+    bench("tatp --rows 4294967296", "lower --rows");
+    bench("objects --reads 2 --writes 3", "--writes 3 of --reads 2 keys");
+    let ended = run(&["bench", "tatp", "--rows", "10", "--core", "9999"], "");
+    let last = ended.errors.last().map(String::as_str);
+    assert_eq!((ended.code, last), (Some(1), Some("erpc-txn: there is no core 9999")));
+    for args in [
+        "bench",
+        "bench tpcc",
+        "bench tatp --secs 0",
+        "bench ycsb --mix e",
+        "bench tatp --replicas 4",
+    ] {
+        let ended = run(&args.split(' ').collect::<Vec<_>>(), "");
+        assert_eq!(ended.code, Some(2), "{args}: {ended:?}");
+    }
+}
