@@ -246,6 +246,16 @@ capacity = 1000
         assert_eq!(cluster.settings.threads, 1);
     }
 
+    /// The file that the README shows.
+    #[test]
+    fn the_example_is_right() {
+        const EXAMPLE: &str = include_str!("../cluster.toml");
+        let cluster = Cluster::parse(EXAMPLE).expect("it is right");
+        assert_eq!(cluster.membership.placement().nodes().len(), 2);
+        let readme = include_str!("../../README.md");
+        assert!(readme.contains(EXAMPLE), "the README shows another file");
+    }
+
     #[test]
     fn clusters_with_other_names_have_other_settings() {
         let settings = |text: &str| Cluster::parse(text).expect("it is right").settings.tables;
