@@ -23,9 +23,11 @@ const TICK: Duration = Duration::from_millis(10);
 struct Shared {
     stages: Arc<Stages>,
     addresses: Addresses,
-    /// All lanes and the main thread.
+    /// All lanes.
     opened: Barrier,
-    met: Barrier,
+    /// Lanes whose node has met all others, or has failed. All serve until then: a node may have met
+    /// the others before they have met it.
+    met: AtomicUsize,
     /// Lanes without transactions. All serve until all others are without.
     over: AtomicUsize,
     lanes: usize,
@@ -45,7 +47,7 @@ pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<Vec<Ran>, Failure> {
         stages: Arc::default(),
         addresses: addresses.map(|(of, nexus)| (of.node(), nexus.local_addr())).collect(),
         opened: Barrier::new(lanes),
-        met: Barrier::new(lanes + 1),
+        met: AtomicUsize::new(0),
         over: AtomicUsize::new(0),
         lanes,
         handles: Mutex::default(),
@@ -60,7 +62,9 @@ pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<Vec<Ran>, Failure> {
             scope.spawn(move || lane(seat, participant, thread, number as u64, plan, shared))
         };
         let threads: Vec<_> = seats.enumerate().map(run).collect();
-        shared.met.wait();
+        while shared.met.load(Ordering::Acquire) < lanes {
+            thread::sleep(TICK);
+        }
         let schedule = Schedule::start(&plan.args);
         while shared.stages.now() != Stage::Over {
             thread::sleep(TICK);
@@ -86,7 +90,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// The thread of a lane. Passes all barriers, also if it fails.
+/// The thread of a lane. The others do not wait for one that fails.
 fn lane<W: Workload>(
     seat: Seat,
     participant: &Arc<Participant>,
@@ -107,8 +111,10 @@ fn lane<W: Workload>(
         ready.map_err(|_| Failure::new("the nodes do not meet"))?;
         Ok((endpoint, node))
     });
-    shared.met.wait();
+    shared.met.fetch_add(1, Ordering::AcqRel);
+    shared.wake();
     let (endpoint, node) = met?;
+    endpoint.run_until(|| shared.met.load(Ordering::Acquire) == shared.lanes);
     let mut lane = Lane::start(&endpoint, node, number, plan, &shared.stages);
     endpoint.run_until(|| {
         lane.look();
