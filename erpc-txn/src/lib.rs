@@ -41,6 +41,8 @@ pub mod participant;
 #[cfg(not(loom))]
 pub mod proto;
 #[cfg(not(loom))]
+mod random;
+#[cfg(not(loom))]
 pub mod service;
 mod sync;
 pub mod table;

@@ -117,9 +117,7 @@ impl<T: Transport> Coordinate for Cluster<T> {
     }
 
     fn random(&self, bound: u64) -> u64 {
-        let state = crate::coordinator::next_random(self.inner.random.get());
-        self.inner.random.set(state);
-        crate::coordinator::mix(state) % bound
+        crate::random::below(&self.inner.random, bound)
     }
 }
 

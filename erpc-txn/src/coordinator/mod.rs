@@ -253,26 +253,12 @@ impl<T: Transport> Inner<T> {
 
     /// A random number below `bound`, which is not 0.
     fn random(&self, bound: u64) -> u64 {
-        let state = next_random(self.random.get());
-        self.random.set(state);
-        mix(state) % bound
+        crate::random::below(&self.random, bound)
     }
 }
 
 fn home<T: Transport>(endpoint: &Endpoint<T>) -> Rc<Home<T>> {
     endpoint.local(|_| Home(RefCell::default()))
-}
-
-/// The next state of a SplitMix64.
-pub(crate) fn next_random(state: u64) -> u64 {
-    state.wrapping_add(0x9e37_79b9_7f4a_7c15)
-}
-
-/// The number that a state of a SplitMix64 stands for.
-pub(crate) fn mix(state: u64) -> u64 {
-    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 impl<T: Transport> Clone for Node<T> {

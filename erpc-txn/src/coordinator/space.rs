@@ -75,7 +75,7 @@ impl Space {
         !self.ended.borrow().is_empty()
     }
 
-    /// The number of records that the log may hold.
+    /// The number of records for which room is taken.
     pub(super) fn records(&self) -> usize {
         self.records.get()
     }
