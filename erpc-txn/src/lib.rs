@@ -10,7 +10,8 @@
 //! * [`cluster`]: which nodes there are, and which of them hold the replicas of a key.
 //! * [`participant`]: what a node does for coordinators in each phase of a commit, without I/O.
 //! * [`check`]: whether what transactions saw and did was strictly serializable.
-//! * [`service`]: the participant as a service that others call, generated from `proto/txn.proto`.
+//! * [`service`]: the participant as a service that others call, generated from `proto/txn.proto`;
+//!   [`lists`] are parts of its messages.
 //! * [`coordinator`]: transactions, which a node runs as tasks of its event loop.
 //! * [`transaction`]: a transaction as its closure sees it.
 //! * [`gateway`] and [`client`]: transactions of programs outside of the cluster.
@@ -30,6 +31,8 @@ pub mod codec;
 pub mod coordinator;
 #[cfg(not(loom))]
 pub mod gateway;
+#[cfg(not(loom))]
+pub mod lists;
 pub mod log;
 #[cfg(erpc_mutants)]
 #[doc(hidden)]

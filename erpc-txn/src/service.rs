@@ -3,17 +3,18 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use erpc::{Request, Response, Status};
+use smallvec::SmallVec;
 
 use crate::cluster::NodeId;
+use crate::lists::{Item, put_found, unpack};
 use crate::log::{Coordinator, LogError};
 use crate::participant::{
-    Access, Found, Introduction, Kind, Participant, Place, Refusal, Role, Seen, Target,
+    Access, Introduction, Kind, Participant, Place, Refusal, Role, Seen, Target,
 };
 use crate::proto;
 use crate::proto::Verdict;
-use crate::table::{Invalid, LockError, Owner, Version};
+use crate::table::{Invalid, Owner};
 
 /// Serves a participant. Its handlers run in the event loop.
 #[derive(Debug, erpc::Service)]
@@ -44,24 +45,18 @@ impl Member {
         Ok(Response::new(proto::Reply { verdict: verdict.into(), reason, epoch }))
     }
 
-    fn try_execute(
-        &self,
-        request: &proto::ExecuteRequest,
-    ) -> Result<Vec<proto::AccessReply>, Failure> {
-        let accesses: Vec<_> = request.accesses.iter().map(access).collect::<Result<_, _>>()?;
+    fn try_execute(&self, request: &proto::ExecuteRequestView<'_>) -> Result<Vec<u8>, Failure> {
+        let accesses = list::<Access>(request.accesses)?;
         let me = owner(request.transaction)?;
-        let found =
-            self.participant.execute(target(request.epoch, request.incarnation), me, &accesses)?;
-        Ok(found.into_iter().map(access_reply).collect())
+        let target = target(request.epoch, request.incarnation);
+        let mut outcomes = Vec::new();
+        self.participant
+            .execute(target, me, &accesses, |found| put_found(&found, &mut outcomes))?;
+        Ok(outcomes)
     }
 
-    fn try_validate(&self, request: &proto::ValidateRequest) -> Result<(), Failure> {
-        let seen = |seen: &proto::Seen| {
-            let version =
-                Version::new(seen.version).ok_or_else(|| refused("there is no such version"))?;
-            Ok::<_, Failure>(Seen { place: place(seen.table, seen.key)?, version })
-        };
-        let reads: Vec<_> = request.reads.iter().map(seen).collect::<Result<_, _>>()?;
+    fn try_validate(&self, request: &proto::ValidateRequestView<'_>) -> Result<(), Failure> {
+        let reads = list::<Seen>(request.reads)?;
         let me = owner(request.transaction)?;
         let valid =
             self.participant.validate(target(request.epoch, request.incarnation), me, &reads)?;
@@ -74,9 +69,8 @@ impl Member {
         })
     }
 
-    fn try_unlock(&self, request: &proto::UnlockRequest) -> Result<(), Failure> {
-        let keys: Vec<_> =
-            request.keys.iter().map(|at| place(at.table, at.key)).collect::<Result<_, _>>()?;
+    fn try_unlock(&self, request: &proto::UnlockRequestView<'_>) -> Result<(), Failure> {
+        let keys = list::<Place>(request.keys)?;
         let me = owner(request.transaction)?;
         let target = target(request.epoch, request.incarnation);
         self.participant.unlock(target, me, &keys, request.bury)?;
@@ -116,19 +110,20 @@ impl proto::Participant for Member {
 
     fn execute(
         &self,
-        request: Request<'_, proto::ExecuteRequest>,
+        request: Request<'_, proto::ExecuteRequestView<'_>>,
     ) -> Result<Response<proto::ExecuteReply>, Status> {
-        let (verdict, reason, accesses) = match self.try_execute(request.message()) {
-            Ok(accesses) => (Verdict::Done, String::new(), accesses),
+        let (verdict, reason, outcomes) = match self.try_execute(request.message()) {
+            Ok(outcomes) => (Verdict::Done, String::new(), outcomes),
             Err(failure) => (failure.verdict, failure.reason, Vec::new()),
         };
-        let (verdict, epoch) = (verdict.into(), self.participant.epoch());
-        Ok(Response::new(proto::ExecuteReply { verdict, reason, epoch, accesses }))
+        let (verdict, epoch, outcomes) =
+            (verdict.into(), self.participant.epoch(), outcomes.into());
+        Ok(Response::new(proto::ExecuteReply { verdict, reason, epoch, outcomes }))
     }
 
     fn validate(
         &self,
-        request: Request<'_, proto::ValidateRequest>,
+        request: Request<'_, proto::ValidateRequestView<'_>>,
     ) -> Result<Response<proto::Reply>, Status> {
         self.reply(self.try_validate(request.message()))
     }
@@ -168,7 +163,7 @@ impl proto::Participant for Member {
 
     fn unlock(
         &self,
-        request: Request<'_, proto::UnlockRequest>,
+        request: Request<'_, proto::UnlockRequestView<'_>>,
     ) -> Result<Response<proto::Reply>, Status> {
         self.reply(self.try_unlock(request.message()))
     }
@@ -183,6 +178,11 @@ impl proto::Participant for Member {
 
 fn refused(reason: &str) -> Failure {
     Failure { verdict: Verdict::Refused, reason: reason.into() }
+}
+
+/// The items of a list, few as a rule.
+fn list<I: Item>(bytes: &[u8]) -> Result<SmallVec<[I; 8]>, Failure> {
+    unpack(bytes).ok_or_else(|| refused("a list is malformed, see `erpc_txn::lists`"))
 }
 
 fn owner(transaction: u64) -> Result<Owner, Failure> {
@@ -222,26 +222,6 @@ pub(crate) fn access(access: &proto::Access) -> Result<Access, Failure> {
         Ok(proto::Kind::Unspecified) | Err(_) => return Err(refused("an access has no kind")),
     };
     Ok(Access { place: place(access.table, access.key)?, kind })
-}
-
-fn access_reply(found: Found) -> proto::AccessReply {
-    let bucket = found.bucket.index();
-    let (verdict, version) = match found.read {
-        Ok(read) => {
-            return proto::AccessReply {
-                verdict: Verdict::Done.into(),
-                version: read.version.get(),
-                bucket,
-                present: read.value.is_some(),
-                value: read.value.map_or_else(Bytes::new, |value| Bytes::copy_from_slice(&value)),
-            };
-        }
-        Err(LockError::Conflict(_)) => (Verdict::Conflict, 0),
-        Err(LockError::Absent(version)) => (Verdict::Absent, version.get()),
-        Err(LockError::Present(version)) => (Verdict::Present, version.get()),
-        Err(LockError::Full(_)) => (Verdict::TableFull, 0),
-    };
-    proto::AccessReply { verdict: verdict.into(), version, bucket, ..Default::default() }
 }
 
 impl From<Refusal> for Failure {

@@ -8,16 +8,17 @@ use bytes::Bytes;
 use erpc::testing::{VirtualNetwork, VirtualTransport};
 use erpc::{Call, Endpoint};
 use erpc_txn::cluster::{NodeId, Ring};
+use erpc_txn::lists::{Outcomes, pack};
 use erpc_txn::log::Coordinator;
-use erpc_txn::participant::{Participant, Settings};
+use erpc_txn::participant::{Access, Kind, Participant, Place, Seen, Settings};
 use erpc_txn::proto::{
-    Access, AppendRequest, CommitRequest, ExecuteRequest, FinishRequest, Introduction, Kind,
-    LocalParticipantClient, Place, Reply, Seen, UnlockRequest, ValidateRequest, Verdict,
+    AppendRequest, CommitRequest, ExecuteRequest, FinishRequest, Introduction,
+    LocalParticipantClient, Reply, UnlockRequest, ValidateRequest, Verdict,
 };
 use erpc_txn::service::Member;
-use erpc_txn::table::Config;
+use erpc_txn::table::{Config, Version};
 
-const TABLE: u32 = 3;
+const TABLE: u16 = 3;
 const EPOCH: u32 = 9;
 const INCARNATION: u32 = 77;
 
@@ -35,7 +36,7 @@ fn verdict(
 fn wrong_requests_are_refused_and_change_nothing() -> Result<(), Box<dyn Error>> {
     let ring = Arc::new(Ring::new(EPOCH, [NodeId(0)], 0)?);
     let settings = Settings {
-        tables: [(TABLE as u16, Config::new(100))].into(),
+        tables: [(TABLE, Config::new(100))].into(),
         threads: 1,
         log_bytes: 1000,
         log_records: 4,
@@ -47,48 +48,39 @@ fn wrong_requests_are_refused_and_change_nothing() -> Result<(), Box<dyn Error>>
     let client = LocalParticipantClient::connect(&endpoint, server.route())?;
 
     let place = Place { table: TABLE, key: 8 };
-    let insert = Access { table: TABLE, key: 8, kind: Kind::Insert.into() };
+    let insert = Access { place, kind: Kind::Insert };
     let good = ExecuteRequest {
         epoch: EPOCH,
         incarnation: INCARNATION,
         transaction: 1,
-        accesses: vec![insert],
+        accesses: pack(&[insert]),
     };
-    let accesses = |access| vec![insert, access];
+    let no_kind = [&pack(&[insert])[..], &[0], &pack(&[place])].concat().into();
+    let no_table = Access { place: Place { table: 4, key: 8 }, ..insert };
     let foreign = Coordinator { node: 5, thread: 0 }.transaction(1).ok_or("in range")?.get();
     let wrong = [
         (ExecuteRequest { epoch: EPOCH + 1, ..good.clone() }, Verdict::Epoch),
         (ExecuteRequest { incarnation: 1, ..good.clone() }, Verdict::Restarted),
         (ExecuteRequest { transaction: 0, ..good.clone() }, Verdict::Refused),
         (ExecuteRequest { transaction: foreign, ..good.clone() }, Verdict::Refused),
-        (
-            ExecuteRequest { accesses: accesses(Access { table: 4, ..insert }), ..good.clone() },
-            Verdict::Refused,
-        ),
-        (
-            ExecuteRequest {
-                accesses: accesses(Access { table: 70_000, ..insert }),
-                ..good.clone()
-            },
-            Verdict::Refused,
-        ),
-        (
-            ExecuteRequest { accesses: accesses(Access { kind: 0, ..insert }), ..good.clone() },
-            Verdict::Refused,
-        ),
+        (ExecuteRequest { accesses: pack(&[insert, no_table]), ..good.clone() }, Verdict::Refused),
+        (ExecuteRequest { accesses: no_kind, ..good.clone() }, Verdict::Refused),
+        (ExecuteRequest { accesses: good.accesses.slice(1..), ..good.clone() }, Verdict::Refused),
     ];
     for (request, expected) in &wrong {
         let reply = endpoint.block_on(client.execute(request))?;
         assert_eq!(reply.verdict(), *expected, "{request:?}");
-        assert!(!reply.reason.is_empty() && reply.accesses.is_empty());
+        assert!(!reply.reason.is_empty() && reply.outcomes.is_empty());
         assert_eq!(participant.locks(), [], "{request:?}");
     }
 
-    let seen = Seen { table: TABLE, key: 8, version: u64::MAX };
+    // No version is as high.
+    let seen = pack(&[Seen { place, version: Version::MAX }]);
+    let seen = [&seen[..seen.len() - 8], &[0xff; 8]].concat();
     let (epoch, incarnation, transaction) = (EPOCH, INCARNATION, 1);
-    let validate = ValidateRequest { epoch, incarnation, transaction, reads: vec![seen] };
+    let validate = ValidateRequest { epoch, incarnation, transaction, reads: seen.into() };
     assert_eq!(verdict(&endpoint, client.validate(validate))?, Verdict::Refused);
-    let keys = vec![place, Place { table: TABLE + 1, key: 0 }];
+    let keys = pack(&[place, Place { table: TABLE + 1, key: 0 }]);
     let unlock = UnlockRequest { epoch, incarnation, transaction, keys, bury: true };
     assert_eq!(verdict(&endpoint, client.unlock(unlock))?, Verdict::Refused);
     assert_eq!(participant.buried(), 0);
@@ -127,7 +119,8 @@ fn wrong_requests_are_refused_and_change_nothing() -> Result<(), Box<dyn Error>>
 
     // After all this, the right request is done.
     let reply = endpoint.block_on(client.execute(&good))?;
-    assert_eq!((reply.verdict(), reply.accesses[0].verdict()), (Verdict::Done, Verdict::Done));
+    let outcome = Outcomes::new(reply.outcomes.clone()).next().ok_or("one outcome")??;
+    assert_eq!((reply.verdict(), outcome.verdict), (Verdict::Done, Verdict::Done));
     assert_eq!(participant.locks().len(), 1);
     Ok(())
 }

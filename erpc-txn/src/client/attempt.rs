@@ -146,7 +146,7 @@ impl<T: Transport> sealed::Backend for Shipped<T> {
         self.inner.tables.get(&table).copied()
     }
 
-    async fn execute(&self, mut wanted: Vec<Wanted>) -> Result<(), Abort> {
+    async fn execute(&self, wanted: &mut [Wanted]) -> Result<(), Abort> {
         let accesses = wanted.iter().map(|wanted| {
             let Wanted { place, kind, .. } = *wanted;
             proto::Access::from(&crate::participant::Access { place, kind })

@@ -1,21 +1,26 @@
 //! The phases of a commit.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use erpc::Transport;
+use smallvec::SmallVec;
 
 use super::Inner;
-use super::deliver::{Delivery, Doubt, Message, in_foreground};
+use super::deliver::{Doubt, Failure, Message, Messages, in_foreground};
+use super::execute::{Lock, Locks};
 use super::peers::Peer;
 use super::plan::{Plan, plan};
+use super::release::unlocks;
+use super::replies::Replies;
 use super::space::Space;
 use super::transaction::Attempt;
 use crate::check::Outcome;
 use crate::cluster::NodeId;
+use crate::lists::pack;
 use crate::log::EncodeError;
 use crate::mutants::mutant;
-use crate::participant::{Place, Role, Seen};
+use crate::participant::Seen;
 use crate::proto::{self, Verdict};
 use crate::table::{Invalid, Owner};
 use crate::transaction::accesses::Entry;
@@ -34,7 +39,8 @@ enum End {
 struct Work {
     transaction: Owner,
     sequence: u64,
-    plan: Plan,
+    plan: Box<Plan>,
+    locks: Locks,
     doubt: Rc<Doubt>,
 }
 
@@ -59,7 +65,7 @@ impl<T: Transport> Attempt<T> {
     }
 
     /// Validates the attempt, and finds room for its record. None if it writes nothing.
-    async fn prepare(&self) -> Result<Option<Plan>, Reason> {
+    async fn prepare(&self) -> Result<Option<Box<Plan>>, Reason> {
         let inner = &self.inner;
         let placement = inner.participant.placement();
         let planned = self.keys.with(|entries| plan(&**placement, self.id, entries));
@@ -88,36 +94,46 @@ impl<T: Transport> Attempt<T> {
         Ok(planned)
     }
 
-    /// Checks that what was read and not locked still holds. A single read of a transaction that
-    /// locks nothing held at the moment when it was made.
+    /// Checks that what was read and not locked still holds.
     async fn validate(&self) -> Result<(), Reason> {
-        let parts = self.keys.with(|entries| self.reads(entries));
+        // A single read of a transaction that locks nothing held at the moment when it was made.
+        if self.keys.with(|entries| entries.len()) <= 1 {
+            return Ok(());
+        }
+        let reads = self.keys.with(|entries| self.reads(entries));
         let inner = &self.inner;
-        inner.counting.requests(parts.values().map(Vec::len).sum());
-        let (mut calls, mut called) = (Vec::new(), Vec::new());
-        for (&node, reads) in &parts {
+        inner.counting.requests(reads.len());
+        let mut replies = Replies::new();
+        for part in parts(&reads) {
+            let (node, first) = part[0];
             let Some(peer) = inner.peers.get(&node) else { continue };
             let target = peer.target(&inner.participant).ok_or(Reason::NotReady(node))?;
             inner.counting.add(|counts| counts.messages += 1);
-            calls.push(peer.client.validate(proto::ValidateRequest {
+            let call = peer.client.validate(proto::ValidateRequest {
                 epoch: target.epoch,
                 incarnation: target.incarnation,
                 transaction: self.id.get(),
-                reads: reads.iter().map(proto::Seen::from).collect(),
-            }));
-            called.push((node, reads[0].place));
+                reads: pack(part.iter().map(|(_, seen)| seen)),
+            });
+            replies.push((peer, first.place), call);
         }
-        if let Some(reads) = parts.get(&inner.me()) {
+        // The node's own part, while the others work.
+        for part in parts(&reads).filter(|part| part[0].0 == inner.me()) {
+            let seen: SmallVec<[_; 4]> = part.iter().map(|(_, seen)| *seen).collect();
             let target = inner.participant.target();
-            let valid = inner.participant.validate(target, self.id, reads);
+            let valid = inner.participant.validate(target, self.id, &seen);
             let valid = valid.map_err(|refusal| inner.refused(refusal))?;
             valid.map_err(|(place, invalid)| match invalid {
                 Invalid::Conflict(_) => Reason::Conflict(place),
                 Invalid::Changed(_) => Reason::Changed(place),
             })?;
         }
-        let replies = self.in_time(calls).await.ok_or(Reason::Deadline)?;
-        for ((node, place), reply) in called.into_iter().zip(replies) {
+        if replies.is_empty() {
+            return Ok(());
+        }
+        self.in_time(replies.arrive()).await.ok_or(Reason::Deadline)?;
+        for ((peer, place), reply) in replies.take() {
+            let node = peer.node;
             match reply {
                 Ok(reply) => match reply.verdict() {
                     Verdict::Done => {}
@@ -129,7 +145,6 @@ impl<T: Transport> Attempt<T> {
                     _ => return Err(Reason::Refused { node, reason: reply.reason }),
                 },
                 Err(error) => {
-                    let peer = &inner.peers[&node];
                     peer.failed(&inner.participant, &error);
                     return Err(peer.absence().unwrap_or(Reason::Unavailable(node)));
                 }
@@ -138,31 +153,31 @@ impl<T: Transport> Attempt<T> {
         Ok(())
     }
 
-    /// The reads to validate, by primary.
-    fn reads(&self, entries: &[Entry]) -> BTreeMap<NodeId, Vec<Seen>> {
-        let mut parts: BTreeMap<NodeId, Vec<Seen>> = BTreeMap::new();
+    /// The reads to validate, those of a primary together.
+    fn reads(&self, entries: &[Entry]) -> Reads {
+        let mut reads = Reads::new();
         let is_two = mutant!(TwoReadsUnvalidated) && entries.len() == 2;
-        if entries.len() == 1 || mutant!(ValidateSkipped) || is_two {
-            return parts;
+        if mutant!(ValidateSkipped) || is_two {
+            return reads;
         }
         for entry in entries.iter().filter(|entry| !entry.is_locked) {
             if mutant!(AbsentReadsUnvalidated) && entry.value.is_none() {
                 continue;
             }
             let (_, node) = self.inner.primary(entry.place);
-            let seen = Seen { place: entry.place, version: entry.version };
-            parts.entry(node).or_default().push(seen);
+            reads.push((node, Seen { place: entry.place, version: entry.version }));
         }
-        parts
+        reads.sort_by_key(|(node, _)| *node);
+        reads
     }
 
     /// Waits for room for a record in all logs.
     async fn take_room(&self, len: usize) -> Result<(), Reason> {
         let inner = &self.inner;
         let spaces = inner.log_nodes.iter().map(|node| &inner.peers[node].space);
-        let spaces: Vec<_> = std::iter::once(&inner.own_space).chain(spaces).collect();
+        let spaces: SmallVec<[_; 3]> = std::iter::once(&inner.own_space).chain(spaces).collect();
         // If this is dropped while it waits, it gives back what it has.
-        let mut room = Room { taken: Vec::with_capacity(spaces.len()), len };
+        let mut room = Room { taken: SmallVec::new(), len };
         for (at, space) in spaces.into_iter().enumerate() {
             while !space.take(len, inner.bounds) {
                 // Records of transactions that have ended are freed with the next record as a rule.
@@ -192,13 +207,13 @@ impl<T: Transport> Attempt<T> {
     async fn end_read_only(&self) {
         self.note(Outcome::Committed);
         self.keys.end();
-        let messages = super::release::unlocks(self.id, &self.locks.take());
+        let messages = unlocks(self.id, &self.locks.borrow());
         if messages.is_empty() {
             self.inner.sequences.end(self.sequence);
             return;
         }
         let (inner, sequence) = (Rc::clone(&self.inner), self.sequence);
-        let doubt = Rc::clone(&self.doubt);
+        let doubt = Rc::default();
         let end = {
             let doubt = Rc::clone(&doubt);
             async move { inner.end_with(sequence, &messages, &doubt).await }
@@ -207,7 +222,7 @@ impl<T: Transport> Attempt<T> {
     }
 
     /// Makes the writes.
-    async fn write(&self, plan: Plan) -> Result<(), TransactError> {
+    async fn write(&self, plan: Box<Plan>) -> Result<(), TransactError> {
         let inner = &self.inner;
         inner.counting.requests(inner.log_nodes.len() + plan.backup_writes + plan.writes);
         self.keys.end();
@@ -216,11 +231,13 @@ impl<T: Transport> Attempt<T> {
             let began = self.began.as_nanos();
             self.keys.with(|entries| recorder.begin_commit(self.id, began, entries));
         }
+        let doubt = Rc::<Doubt>::default();
         let work = Work {
             transaction: self.id,
             sequence: self.sequence,
             plan,
-            doubt: Rc::clone(&self.doubt),
+            locks: self.locks.take(),
+            doubt: Rc::clone(&doubt),
         };
         let run = Rc::clone(inner).run(work);
         if mutant!(ReportedBeforeStored) {
@@ -228,8 +245,8 @@ impl<T: Transport> Attempt<T> {
             self.note(Outcome::Committed);
             return Ok(());
         }
-        let end = in_foreground(inner, run, &self.doubt, self.time_left()).await;
-        let is_unknown = end.is_none() && !self.doubt.is_committed();
+        let end = in_foreground(inner, run, &doubt, self.time_left()).await;
+        let is_unknown = end.is_none() && !doubt.is_committed();
         if mutant!(UnknownIsAborted) && is_unknown {
             self.note(Outcome::Aborted);
             return Err(TransactError::Aborted(Reason::Deadline));
@@ -241,9 +258,9 @@ impl<T: Transport> Attempt<T> {
         let (outcome, result) = match end {
             Some(End::Committed) => (Outcome::Committed, Ok(())),
             Some(End::Aborted(reason)) => (Outcome::Aborted, Err(TransactError::Aborted(reason))),
-            Some(End::Stuck(_)) | None if self.doubt.is_committed() => (Outcome::Committed, Ok(())),
+            Some(End::Stuck(_)) | None if doubt.is_committed() => (Outcome::Committed, Ok(())),
             Some(End::Stuck(node)) => (Outcome::Unknown, Err(self.unknown(Some(node)))),
-            None => (Outcome::Unknown, Err(self.unknown(self.doubt.node()))),
+            None => (Outcome::Unknown, Err(self.unknown(doubt.node()))),
         };
         self.note(outcome);
         result
@@ -265,44 +282,29 @@ impl<T: Transport> Inner<T> {
 
     /// Runs a commit whose record has room in all logs.
     async fn run(self: Rc<Self>, work: Work) -> End {
-        let Work { transaction, sequence, plan, doubt } = work;
+        let Work { transaction, sequence, mut plan, locks, doubt } = work;
         let len = plan.record.len();
-        if let Err(end) = self.append(transaction, sequence, &plan, &doubt).await {
+        if let Err(end) = self.append(transaction, sequence, &plan.record, &locks, &doubt).await {
             return end;
         }
-        let commit = |role, parts: &[(NodeId, bytes::Bytes)]| -> Vec<(NodeId, Message)> {
-            let message = |(node, part): &(NodeId, bytes::Bytes)| {
-                (*node, Message::Commit(role, part.clone()))
-            };
-            parts.iter().map(message).collect()
-        };
-        let mut backups = commit(Role::Backup, &plan.backups);
         if mutant!(BackupSkipped) {
-            backups.pop();
+            plan.backups.pop();
         }
         if mutant!(UnlockedBeforeBackups) {
-            let unlock = |(node, places): &(NodeId, Vec<Place>)| {
-                (*node, Message::Unlock { transaction, places: places.clone(), bury: false })
-            };
-            let unlocks: Vec<_> = plan.locked.iter().map(unlock).collect();
-            self.deliver(&unlocks, &doubt).await;
+            let _unlocked = self.deliver(&unlocks(transaction, &locks), &doubt).await;
         }
         if mutant!(PrimariesFirst) {
-            self.deliver(&commit(Role::Primary, &plan.primaries), &doubt).await;
+            let _committed = self.deliver(&plan.primaries, &doubt).await;
         }
-        if let Err(node) = all_done(&backups, &self.deliver(&backups, &doubt).await) {
+        if let Err((node, _)) = self.deliver(&plan.backups, &doubt).await {
             return End::Stuck(node);
         }
         // A crash of f nodes does not lose the transaction any more.
         doubt.commit();
-        let mut last = commit(Role::Primary, &plan.primaries);
-        let unlocks = if mutant!(UnwrittenLocksStay) { Vec::new() } else { plan.unlocks };
-        last.extend(
-            unlocks
-                .into_iter()
-                .map(|(node, places)| (node, Message::Unlock { transaction, places, bury: false })),
-        );
-        if let Err(node) = all_done(&last, &self.deliver(&last, &doubt).await) {
+        if !mutant!(UnwrittenLocksStay) {
+            plan.primaries.append(&mut plan.unlocks);
+        }
+        if let Err((node, _)) = self.deliver(&plan.primaries, &doubt).await {
             return End::Stuck(node);
         }
         self.end_record(sequence, len);
@@ -315,69 +317,51 @@ impl<T: Transport> Inner<T> {
         self: &Rc<Self>,
         transaction: Owner,
         sequence: u64,
-        plan: &Plan,
+        record: &Bytes,
+        locks: &[Lock],
         doubt: &Rc<Doubt>,
     ) -> Result<(), End> {
-        let message = |node: NodeId| (node, Message::Append(plan.record.clone()));
+        let message = |node: NodeId| (node, Message::Append(record.clone()));
         // The node's own first: if it is refused, no other node has heard of the transaction.
-        let own = [message(self.me())];
-        let mut deliveries = self.deliver(&own, doubt).await;
-        let mut nodes = vec![self.me()];
-        if matches!(deliveries[..], [Delivery::Done]) {
-            let mut others: Vec<_> = self.log_nodes.iter().copied().map(message).collect();
-            if mutant!(LogSkipped) {
-                others.clear();
-            }
-            deliveries = self.deliver(&others, doubt).await;
-            nodes.clone_from(&self.log_nodes);
+        let mut appended = self.deliver(&[message(self.me())], doubt).await;
+        if appended.is_ok() && !mutant!(LogSkipped) {
+            let others: Messages = self.log_nodes.iter().copied().map(message).collect();
+            appended = self.deliver(&others, doubt).await;
         }
-        let mut refusal = None;
-        for (node, delivery) in nodes.into_iter().zip(deliveries) {
-            match delivery {
-                Delivery::Done => {}
-                Delivery::Lost => return Err(End::Stuck(node)),
-                Delivery::Refused(reason) => refusal = Some(Reason::Refused { node, reason }),
-            }
-        }
-        let Some(reason) = refusal else { return Ok(()) };
+        let reason = match appended {
+            Ok(()) => return Ok(()),
+            Err((node, Failure::Lost)) => return Err(End::Stuck(node)),
+            Err((node, Failure::Refused(reason))) => Reason::Refused { node, reason },
+        };
         // Recovery would commit the transaction if it found the record, so the record goes first.
-        let len = plan.record.len();
+        let len = record.len();
         let logs = std::iter::once(self.me()).chain(self.log_nodes.iter().copied());
-        let discards: Vec<_> =
+        let discards: Messages =
             logs.map(|node| (node, Message::Discard { sequence, len })).collect();
-        if let Err(node) = all_done(&discards, &self.deliver(&discards, doubt).await) {
+        if let Err((node, _)) = self.deliver(&discards, doubt).await {
             return Err(End::Stuck(node));
         }
-        let unlock = |(node, places): (NodeId, Vec<Place>)| {
-            (node, Message::Unlock { transaction, places, bury: false })
-        };
-        let locked: Vec<_> = plan.locked.iter().cloned().map(unlock).collect();
-        self.end_with(sequence, &locked, doubt).await;
+        self.end_with(sequence, &unlocks(transaction, locks), doubt).await;
         Err(End::Aborted(reason))
     }
 }
 
+/// Reads to validate, with their primaries.
+type Reads = SmallVec<[(NodeId, Seen); 4]>;
+
+/// The reads of each primary.
+fn parts(reads: &Reads) -> impl Iterator<Item = &[(NodeId, Seen)]> {
+    reads.chunk_by(|(one, _), (other, _)| one == other)
+}
+
 /// Room for a record in some logs, given back unless all have it.
 struct Room<'a> {
-    taken: Vec<&'a Space>,
+    taken: SmallVec<[&'a Space; 3]>,
     len: usize,
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.taken.iter().for_each(|space| space.give_back(&[(0, self.len)]));
-    }
-}
-
-/// The first node that has not done what it was told.
-fn all_done(messages: &[(NodeId, Message)], deliveries: &[Delivery]) -> Result<(), NodeId> {
-    let failed = deliveries.iter().position(|delivery| !matches!(delivery, Delivery::Done));
-    failed.map_or(Ok(()), |at| Err(messages[at].0))
-}
-
-impl From<&Seen> for proto::Seen {
-    fn from(seen: &Seen) -> Self {
-        let Place { table, key } = seen.place;
-        Self { table: table.into(), key, version: seen.version.get() }
     }
 }

@@ -9,10 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use erpc::{Call, CallError, RejectReason, Transport, join_all};
+use smallvec::SmallVec;
 
 use super::Inner;
 use super::peers::{PAUSES, Peer};
+use super::replies::Replies;
+use super::space::Ended;
 use crate::cluster::NodeId;
+use crate::lists::pack;
 use crate::log::Coordinator;
 use crate::mutants::mutant;
 use crate::participant::{Place, Refusal, Role};
@@ -36,11 +40,20 @@ pub(super) enum Message {
     },
 }
 
+/// Messages to nodes, few as a rule.
+pub(super) type Messages = SmallVec<[(NodeId, Message); 3]>;
+
 /// What became of a message.
 #[derive(Debug)]
-pub(super) enum Delivery {
+enum Delivery {
     Done,
-    /// The node has lost its memory, or has another configuration.
+    Failed(Failure),
+}
+
+/// Why a node did not do what it was told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// It has lost its memory, or has another configuration.
     Lost,
     Refused(String),
 }
@@ -75,52 +88,51 @@ impl Doubt {
 /// A message on its way, and the ended transactions that it names.
 struct Sent<T: Transport> {
     call: Call<proto::Reply, T>,
-    ended: Vec<(u64, usize)>,
+    ended: Ended,
 }
 
 impl<T: Transport> Inner<T> {
-    /// Sends all messages at once, and each again until its node has answered. Returns what became
-    /// of them, in their order.
+    /// Sends all messages at once, and each again until its node has answered.
+    ///
+    /// # Errors
+    ///
+    /// The first node that is lost, or else the first that refuses.
     pub(super) async fn deliver(
         self: &Rc<Self>,
         messages: &[(NodeId, Message)],
         doubt: &Rc<Doubt>,
-    ) -> Vec<Delivery> {
-        let (mut calls, mut sent, mut again) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, (node, message)) in messages.iter().enumerate() {
+    ) -> Result<(), (NodeId, Failure)> {
+        let mut replies = Replies::new();
+        let mut again: SmallVec<[_; 3]> = SmallVec::new();
+        for (node, message) in messages {
             let Some(peer) = self.peers.get(node) else { continue };
             match self.send(peer, message) {
-                Some(Sent { call, ended }) => {
-                    calls.push(call);
-                    sent.push((at, ended));
-                }
-                None => again.push(at),
+                Some(Sent { call, ended }) => replies.push((peer, message, ended), call),
+                None => again.push((peer, message)),
             }
         }
+        let mut failures = Failures(None);
         // The node's own part, while the others work.
-        let mut deliveries: Vec<Option<Delivery>> = messages
-            .iter()
-            .map(|(node, message)| (*node == self.me()).then(|| self.do_here(message)))
-            .collect();
-        for ((at, ended), reply) in sent.into_iter().zip(join_all(calls).await) {
-            let (node, message) = &messages[at];
-            deliveries[at] = self.received(&self.peers[node], message, ended, reply);
-            if deliveries[at].is_none() {
-                again.push(at);
+        for (node, message) in messages.iter().filter(|(node, _)| *node == self.me()) {
+            failures.note(*node, self.do_here(message));
+        }
+        replies.arrive().await;
+        for ((peer, message, ended), reply) in replies.take() {
+            match self.received(peer, message, ended, reply) {
+                Some(delivery) => failures.note(peer.node, delivery),
+                None => again.push((peer, message)),
             }
         }
         if !again.is_empty() {
-            let task = |at: &usize| {
-                let (node, message) = &messages[*at];
-                doubt.about(*node);
-                Box::pin(self.deliver_again(&self.peers[node], message))
-            };
-            let done = join_all(again.iter().map(task).collect::<Vec<_>>()).await;
-            for (at, delivery) in again.into_iter().zip(done) {
-                deliveries[at] = Some(delivery);
+            again.iter().for_each(|(peer, _)| doubt.about(peer.node));
+            let again = again.into_iter().map(|(peer, message)| {
+                Box::pin(async { (peer.node, self.deliver_again(peer, message).await) })
+            });
+            for (node, delivery) in join_all(again).await {
+                failures.note(node, delivery);
             }
         }
-        deliveries.into_iter().flatten().collect()
+        failures.0.map_or(Ok(()), Err)
     }
 
     /// Repeats a message until the node answers.
@@ -143,13 +155,15 @@ impl<T: Transport> Inner<T> {
         let (epoch, incarnation) = (target.epoch, target.incarnation);
         self.counting.add(|counts| counts.messages += 1);
         let client = &peer.client;
-        let mut ended = Vec::new();
+        let mut ended = Ended::new();
         let call = match message {
             Message::Append(record) => {
                 ended = peer.space.take_ended();
                 peer.was_told.set(true);
-                let list: Vec<u8> =
-                    ended.iter().flat_map(|(sequence, _)| sequence.to_le_bytes()).collect();
+                let mut list = Vec::with_capacity(8 * ended.len());
+                for (sequence, _) in &ended {
+                    list.extend_from_slice(&sequence.to_le_bytes());
+                }
                 let floor = self.sequences.floor();
                 let (record, ended) = (record.clone(), list.into());
                 client.append(proto::AppendRequest { incarnation, record, floor, ended })
@@ -165,7 +179,7 @@ impl<T: Transport> Inner<T> {
                 epoch,
                 incarnation,
                 transaction: transaction.get(),
-                keys: places.iter().map(proto::Place::from).collect(),
+                keys: pack(places),
                 bury: *bury,
             }),
             Message::Discard { sequence, .. } => client.finish(proto::FinishRequest {
@@ -186,7 +200,7 @@ impl<T: Transport> Inner<T> {
         self: &Rc<Self>,
         peer: &Rc<Peer<T>>,
         message: &Message,
-        ended: Vec<(u64, usize)>,
+        ended: Ended,
         reply: Result<proto::Reply, CallError>,
     ) -> Option<Delivery> {
         let delivery = match reply {
@@ -194,17 +208,17 @@ impl<T: Transport> Inner<T> {
                 Verdict::Done => Some(Delivery::Done),
                 Verdict::Restarted | Verdict::Epoch => {
                     peer.lose();
-                    Some(Delivery::Lost)
+                    Some(Delivery::Failed(Failure::Lost))
                 }
                 Verdict::NotActive => None,
-                _ => Some(Delivery::Refused(reply.reason)),
+                _ => Some(Delivery::Failed(Failure::Refused(reply.reason))),
             },
             Err(_) if mutant!(FailureIsDone) => Some(Delivery::Done),
             // Another try would fail in the same way. Later messages are not longer than the record.
             Err(error @ CallError::Rejected(RejectReason::TooLarge { .. }))
                 if matches!(message, Message::Append(_)) =>
             {
-                Some(Delivery::Refused(error.to_string()))
+                Some(Delivery::Failed(Failure::Refused(error.to_string())))
             }
             Err(error) => {
                 peer.failed(&self.participant, &error);
@@ -254,8 +268,8 @@ impl<T: Transport> Inner<T> {
         };
         match done {
             Ok(()) => Delivery::Done,
-            Err(Refusal::Epoch(_)) => Delivery::Lost,
-            Err(refusal) => Delivery::Refused(refusal.to_string()),
+            Err(Refusal::Epoch(_)) => Delivery::Failed(Failure::Lost),
+            Err(refusal) => Delivery::Failed(Failure::Refused(refusal.to_string())),
         }
     }
 
@@ -265,6 +279,23 @@ impl<T: Transport> Inner<T> {
         let freed = self.participant.finish(target, self.coordinator, floor, [sequence], false);
         debug_assert_eq!(freed, Ok(()));
         self.own_space.give_back(&[(sequence, len)]);
+    }
+}
+
+/// The failure that says most of those so far.
+struct Failures(Option<(NodeId, Failure)>);
+
+impl Failures {
+    fn note(&mut self, node: NodeId, delivery: Delivery) {
+        if let Delivery::Failed(failure) = delivery {
+            let is_more = match &self.0 {
+                None => true,
+                Some((_, before)) => *before != Failure::Lost && failure == Failure::Lost,
+            };
+            if is_more {
+                self.0 = Some((node, failure));
+            }
+        }
     }
 }
 

@@ -1,17 +1,19 @@
 //! The execute phase: reads and locks.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use erpc::{Call, CallError, Endpoint, Transport, join_all};
+use erpc::{Call, CallError, Endpoint, Transport};
+use smallvec::SmallVec;
 
 use super::peers::Peer;
+use super::replies::Replies;
 use super::transaction::Attempt;
 use crate::cluster::NodeId;
+use crate::lists::{Outcome, Outcomes, pack};
 use crate::participant::{Access, Found, Kind, Place};
 use crate::proto::{self, Verdict};
-use crate::table::{Bucket, LockError, Version};
+use crate::table::LockError;
 use crate::transaction::bytes::ValueBytes;
 use crate::transaction::keys::{Answer, Failure};
 use crate::transaction::{Abort, Reason, Wanted};
@@ -26,6 +28,9 @@ pub(super) struct Lock {
     pub(super) state: LockState,
 }
 
+/// The locks of an attempt, few as a rule.
+pub(super) type Locks = SmallVec<[Lock; 3]>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockState {
     /// The request was sent, and has no answer.
@@ -35,73 +40,70 @@ pub(super) enum LockState {
     Free,
 }
 
-/// Accesses of one node.
-#[derive(Default)]
-struct Part {
-    /// Positions in the list of what is wanted.
-    wanted: Vec<usize>,
-    /// Positions in the list of locks, for those accesses that lock.
-    locks: Vec<Option<usize>>,
-    accesses: Vec<Access>,
+/// An access, and where it goes.
+#[derive(Clone, Copy)]
+struct Step {
+    /// The primary.
+    node: NodeId,
+    /// The position in the list of what is wanted.
+    wanted: usize,
+    /// The position in the list of locks, if the access locks.
+    lock: Option<usize>,
 }
+
+/// Those of a node are together.
+type Steps = SmallVec<[Step; 4]>;
 
 impl<T: Transport> Attempt<T> {
     /// Makes accesses of different keys at once.
-    pub(super) async fn make(&self, mut wanted: Vec<Wanted>) -> Result<(), Abort> {
-        if let [one] = &mut wanted[..] {
+    pub(super) async fn make(&self, wanted: &mut [Wanted]) -> Result<(), Abort> {
+        if let [one] = wanted {
             return self.make_one(one).await;
         }
         let inner = &self.inner;
         inner.counting.requests(wanted.len());
-        let parts = self.parts(&wanted)?;
-        let (mut calls, mut called) = (Vec::new(), Vec::new());
-        for (&node, part) in &parts {
-            if let Some(peer) = inner.peers.get(&node) {
-                if let Some(reason) = peer.absence() {
-                    return Err(self.keys.doom(reason));
-                }
-                let Some(target) = peer.target(&inner.participant) else {
-                    return Err(self.keys.doom(Reason::NotReady(node)));
-                };
-                let request = proto::ExecuteRequest {
-                    epoch: target.epoch,
-                    incarnation: target.incarnation,
-                    transaction: self.id.get(),
-                    accesses: part.accesses.iter().map(proto::Access::from).collect(),
-                };
-                inner.counting.add(|counts| counts.messages += 1);
-                calls.push(peer.client.execute(request));
-                called.push(node);
-            }
+        let steps = self.steps(wanted)?;
+        let mut replies = Replies::new();
+        for part in steps.chunk_by(|one, other| one.node == other.node) {
+            let Some(peer) = inner.peers.get(&part[0].node) else { continue };
+            let access = |step: &Step| wanted[step.wanted].access();
+            let accesses: SmallVec<[_; 8]> = part.iter().map(access).collect();
+            replies.push(part, self.call(peer, &accesses)?);
         }
         // From here on, the calls may lock.
-        for (node, part) in &parts {
-            if called.contains(node) {
-                self.set_locks(part, |_| LockState::Sent);
-            }
+        for part in replies.kept() {
+            self.set_locks(part, |_| LockState::Sent);
         }
         let mut failure = None;
-        if let Some(part) = parts.get(&inner.me()) {
+        // The node's own part, while the others work.
+        let own = steps.chunk_by(|one, other| one.node == other.node);
+        for part in own.filter(|part| part[0].node == inner.me()) {
+            let accesses: SmallVec<[_; 8]> =
+                part.iter().map(|step| wanted[step.wanted].access()).collect();
+            let mut of_part = part.iter();
             let target = inner.participant.target();
-            match inner.participant.execute(target, self.id, &part.accesses) {
-                Ok(found) => {
-                    let answers = found.into_iter().map(Answer::from).collect();
-                    self.answered(&mut wanted, part, answers, &mut failure);
-                }
-                Err(refusal) => failure = Some(inner.refused(refusal)),
+            let done = inner.participant.execute(target, self.id, &accesses, |found| {
+                let step = of_part.next().expect("each access has one outcome");
+                self.answered(&mut wanted[step.wanted], step, found.into(), &mut failure);
+            });
+            if let Err(refusal) = done {
+                failure = Some(inner.refused(refusal));
             }
         }
-        let Some(replies) = self.in_time(calls).await else {
+        if !replies.is_empty() && self.in_time(replies.arrive()).await.is_none() {
             return Err(self.keys.doom(Reason::Deadline));
-        };
+        }
         if self.keys.is_over() {
             // Another task ended the attempt, and its end unlocks what the calls have locked.
             return Err(Abort::new(Reason::Ended));
         }
-        for (node, reply) in called.into_iter().zip(replies) {
-            let part = &parts[&node];
-            match self.reply(node, part, reply) {
-                Ok(answers) => self.answered(&mut wanted, part, answers, &mut failure),
+        for (part, reply) in replies.take() {
+            match self.reply(part, reply) {
+                Ok(answers) => {
+                    for (step, answer) in part.iter().zip(answers) {
+                        self.answered(&mut wanted[step.wanted], step, answer, &mut failure);
+                    }
+                }
                 Err(reason) => failure = failure.or(Some(reason)),
             }
         }
@@ -111,13 +113,13 @@ impl<T: Transport> Attempt<T> {
     /// Makes a single access. Most transactions make only one, so this does without lists.
     async fn make_one(&self, wanted: &mut Wanted) -> Result<(), Abort> {
         let (inner, keys) = (&self.inner, &self.keys);
-        let Wanted { place, kind, .. } = *wanted;
+        let access = wanted.access();
+        let Access { place, kind } = access;
         if !inner.participant.settings().tables.contains_key(&place.table) {
             return Err(keys.doom(Reason::NoTable(place.table)));
         }
         inner.counting.requests(1);
         let (partition, node) = inner.primary(place);
-        let access = Access { place, kind };
         let answer = match inner.peers.get(&node) {
             None => {
                 let target = inner.participant.target();
@@ -135,89 +137,85 @@ impl<T: Transport> Attempt<T> {
 
     /// Makes a single access at another node.
     async fn ask_one(&self, peer: &Rc<Peer<T>>, access: Access) -> Result<Answer, Abort> {
-        let (inner, keys, node) = (&self.inner, &self.keys, peer.node);
-        let doom = |reason| keys.doom(reason);
-        if let Some(reason) = peer.absence() {
-            return Err(doom(reason));
-        }
-        let target = peer.target(&inner.participant).ok_or_else(|| doom(Reason::NotReady(node)))?;
-        let request = proto::ExecuteRequest {
-            epoch: target.epoch,
-            incarnation: target.incarnation,
-            transaction: self.id.get(),
-            accesses: vec![proto::Access::from(&access)],
-        };
-        let left = self.time_left();
-        if left.is_zero() {
-            return Err(doom(Reason::Deadline));
-        }
-        inner.counting.add(|counts| counts.messages += 1);
-        let call = peer.client.execute(request);
-        let mut part = Part { wanted: vec![0], accesses: vec![access], locks: vec![None] };
-        if access.kind != Kind::Read {
+        let call = self.call(peer, &[access])?;
+        let lock = (access.kind != Kind::Read).then(|| {
             let mut locks = self.locks.borrow_mut();
-            part.locks[0] = Some(locks.len());
-            locks.push(Lock { node, place: access.place, state: LockState::Sent });
-        }
-        let reply = erpc::timeout(left, call).await.map_err(|_| doom(Reason::Deadline))?;
-        if keys.is_over() {
+            locks.push(Lock { node: peer.node, place: access.place, state: LockState::Sent });
+            locks.len() - 1
+        });
+        let part = [Step { node: peer.node, wanted: 0, lock }];
+        let doom = |reason| self.keys.doom(reason);
+        let reply = self.in_time(call).await.ok_or_else(|| doom(Reason::Deadline))?;
+        if self.keys.is_over() {
             // As in `make`.
             return Err(Abort::new(Reason::Ended));
         }
-        let mut answers = self.reply(node, &part, reply).map_err(doom)?;
-        // `reply` has checked their number.
-        let answer = answers.remove(0);
-        if answer.read.is_ok() {
-            self.set_locks(&part, |_| LockState::Held);
-        } else {
-            self.set_locks(&part, |_| LockState::Free);
-        }
+        let mut answers = self.reply(&part, reply).map_err(doom)?;
+        let answer = answers.pop().expect("each access has one outcome");
+        self.set_locks(&part, |_| state(&answer));
         Ok(answer)
     }
 
+    /// Sends accesses to their primary.
+    fn call(
+        &self,
+        peer: &Rc<Peer<T>>,
+        accesses: &[Access],
+    ) -> Result<Call<proto::ExecuteReply, T>, Abort> {
+        if let Some(reason) = peer.absence() {
+            return Err(self.keys.doom(reason));
+        }
+        let Some(target) = peer.target(&self.inner.participant) else {
+            return Err(self.keys.doom(Reason::NotReady(peer.node)));
+        };
+        if self.time_left().is_zero() {
+            return Err(self.keys.doom(Reason::Deadline));
+        }
+        self.inner.counting.add(|counts| counts.messages += 1);
+        Ok(peer.client.execute(proto::ExecuteRequest {
+            epoch: target.epoch,
+            incarnation: target.incarnation,
+            transaction: self.id.get(),
+            accesses: pack(accesses),
+        }))
+    }
+
     /// The accesses by primary. Their locks are noted as free.
-    fn parts(&self, wanted: &[Wanted]) -> Result<BTreeMap<NodeId, Part>, Abort> {
+    fn steps(&self, wanted: &[Wanted]) -> Result<Steps, Abort> {
         let tables = &self.inner.participant.settings().tables;
-        let mut parts: BTreeMap<NodeId, Part> = BTreeMap::new();
+        let mut steps = Steps::with_capacity(wanted.len());
         let mut locks = self.locks.borrow_mut();
         for (at, &Wanted { place, kind, .. }) in wanted.iter().enumerate() {
             if !tables.contains_key(&place.table) {
                 return Err(self.keys.doom(Reason::NoTable(place.table)));
             }
             let (_, node) = self.inner.primary(place);
-            let part = parts.entry(node).or_default();
-            part.wanted.push(at);
-            part.accesses.push(Access { place, kind });
-            part.locks.push((kind != Kind::Read).then_some(locks.len()));
-            if kind != Kind::Read {
+            let lock = (kind != Kind::Read).then_some(locks.len());
+            if lock.is_some() {
                 locks.push(Lock { node, place, state: LockState::Free });
             }
+            steps.push(Step { node, wanted: at, lock });
         }
-        Ok(parts)
+        steps.sort_by_key(|step| step.node);
+        Ok(steps)
     }
 
-    fn set_locks(&self, part: &Part, state: impl Fn(usize) -> LockState) {
+    fn set_locks(&self, part: &[Step], state: impl Fn(usize) -> LockState) {
         let mut locks = self.locks.borrow_mut();
-        for (at, lock) in part.locks.iter().enumerate() {
-            if let Some(lock) = lock {
-                locks[*lock].state = state(at);
+        for (at, step) in part.iter().enumerate() {
+            if let Some(lock) = step.lock {
+                locks[lock].state = state(at);
             }
         }
     }
 
-    /// Waits for replies until the deadline.
-    pub(super) async fn in_time<M: Unpin + 'static>(
-        &self,
-        calls: Vec<Call<M, T>>,
-    ) -> Option<Vec<Result<M, CallError>>> {
-        if calls.is_empty() {
-            return Some(Vec::new());
-        }
+    /// Waits until the deadline; none if it has passed.
+    pub(super) async fn in_time<O>(&self, future: impl Future<Output = O>) -> Option<O> {
         let left = self.time_left();
         if left.is_zero() {
             return None;
         }
-        erpc::timeout(left, join_all(calls)).await.ok()
+        erpc::timeout(left, future).await.ok()
     }
 
     /// The time until the deadline.
@@ -226,13 +224,14 @@ impl<T: Transport> Attempt<T> {
         if now < self.deadline { self.deadline - now } else { Duration::ZERO }
     }
 
-    /// The answers in a reply. If it has none, the locks are known as far as the reply tells.
+    /// The answers in a reply, one per access. If it has none, the locks are known as far as the reply
+    /// tells.
     fn reply(
         &self,
-        node: NodeId,
-        part: &Part,
+        part: &[Step],
         reply: Result<proto::ExecuteReply, CallError>,
-    ) -> Result<Vec<Answer>, Reason> {
+    ) -> Result<SmallVec<[Answer; 1]>, Reason> {
+        let node = part[0].node;
         let reply = match reply {
             Ok(reply) => reply,
             Err(error) => {
@@ -252,8 +251,13 @@ impl<T: Transport> Attempt<T> {
                 });
             }
         };
-        if reply.verdict() == Verdict::Done && reply.accesses.len() == part.accesses.len() {
-            return Ok(reply.accesses.into_iter().map(Answer::from).collect());
+        if reply.verdict() == Verdict::Done {
+            let answers = Outcomes::new(reply.outcomes).map(|outcome| outcome.map(Answer::from));
+            // If it is not one answer per access, all of them may have locked.
+            return match answers.collect::<Result<SmallVec<_>, _>>() {
+                Ok(answers) if answers.len() == part.len() => Ok(answers),
+                _ => Err(Reason::Refused { node, reason: "malformed outcomes".into() }),
+            };
         }
         // Refused as a whole, so nothing is locked.
         self.set_locks(part, |_| LockState::Free);
@@ -267,26 +271,30 @@ impl<T: Transport> Attempt<T> {
         })
     }
 
-    /// Takes over the answers of one node. Notes the first failure.
+    /// Takes over the answer to an access. Notes the first failure.
     fn answered(
         &self,
-        wanted: &mut [Wanted],
-        part: &Part,
-        answers: Vec<Answer>,
+        wanted: &mut Wanted,
+        step: &Step,
+        answer: Answer,
         failure: &mut Option<Reason>,
     ) {
-        let state = |answer: &Answer| match answer.read {
-            Ok(_) => LockState::Held,
-            Err(_) => LockState::Free,
-        };
-        self.set_locks(part, |at| state(&answers[at]));
-        for (&at, answer) in part.wanted.iter().zip(answers) {
-            let wanted = &mut wanted[at];
-            let (partition, _) = self.inner.primary(wanted.place);
-            if let Err(reason) = self.keys.take_over(wanted, partition, answer) {
-                failure.get_or_insert(reason);
-            }
+        self.set_locks(&[*step], |_| state(&answer));
+        let (partition, _) = self.inner.primary(wanted.place);
+        if let Err(reason) = self.keys.take_over(wanted, partition, answer) {
+            failure.get_or_insert(reason);
         }
+    }
+}
+
+/// What an answer says of the lock, if the access locks.
+fn state(answer: &Answer) -> LockState {
+    if answer.read.is_ok() { LockState::Held } else { LockState::Free }
+}
+
+impl Wanted {
+    fn access(&self) -> Access {
+        Access { place: self.place, kind: self.kind }
     }
 }
 
@@ -303,19 +311,17 @@ impl From<Found> for Answer {
     }
 }
 
-impl From<proto::AccessReply> for Answer {
-    fn from(reply: proto::AccessReply) -> Self {
-        let version = Version::new(reply.version).unwrap_or_default();
-        let read = match reply.verdict() {
-            Verdict::Done => {
-                Ok((version, reply.present.then_some(ValueBytes::Remote(reply.value))))
-            }
+impl From<Outcome> for Answer {
+    fn from(outcome: Outcome) -> Self {
+        let Outcome { verdict, bucket, version, value } = outcome;
+        let read = match verdict {
+            Verdict::Done => Ok((version, value.map(ValueBytes::Remote))),
             Verdict::Absent => Err(Failure::Absent(version)),
             Verdict::Present => Err(Failure::Present),
             Verdict::TableFull => Err(Failure::Full),
             _ => Err(Failure::Conflict),
         };
-        Self { bucket: Bucket::new(reply.bucket), read }
+        Self { bucket, read }
     }
 }
 

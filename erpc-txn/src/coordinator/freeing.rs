@@ -7,7 +7,7 @@ use erpc::Transport;
 
 use super::Inner;
 use super::peers::Peer;
-use super::space::Space;
+use super::space::{Ended, Space};
 use crate::proto::{self, Verdict};
 
 /// Records tell a log which transactions have ended. After this time without a record, a message
@@ -90,7 +90,7 @@ impl<T: Transport> Inner<T> {
 /// task that tells it was dropped, it is told again.
 struct Told<'a> {
     space: &'a Space,
-    ended: Vec<(u64, usize)>,
+    ended: Ended,
 }
 
 impl Told<'_> {

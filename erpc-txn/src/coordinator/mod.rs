@@ -18,6 +18,7 @@
 //! * `commit`: the phases of the commit. `plan` says which writes go where.
 //! * `deliver`: one message to several nodes, until each has answered.
 //! * `release`: the end of an aborted transaction.
+//! * `replies`: the replies to messages that were sent together.
 //! * `background`: work that goes on without the task that waited for it.
 //! * `peers`, `space`, `sequence`: the other members, room in their logs, transactions that are
 //!   active.
@@ -34,6 +35,7 @@ mod peers;
 mod plan;
 mod recorder;
 mod release;
+mod replies;
 mod sequence;
 mod space;
 mod transaction;

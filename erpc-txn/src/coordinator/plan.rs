@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
+use super::deliver::{Message, Messages};
 use crate::cluster::{NodeId, Placement};
-use crate::log::{Coordinator, EncodeError, Entry as RecordEntry, Group, Operation, Record};
-use crate::participant::Place;
+use crate::log::{
+    Coordinator, EncodeError, Entry as RecordEntry, Group, Groups, Operation, Partitions, Record,
+};
+use crate::participant::{Place, Role};
 use crate::table::Owner;
 use crate::transaction::accesses::{Change, Entry};
-
-/// Keys by the node that has their locks.
-type ByNode = Vec<(NodeId, Vec<Place>)>;
 
 /// What a commit sends.
 #[derive(Debug)]
@@ -19,15 +20,13 @@ pub(super) struct Plan {
     /// All writes, for the log.
     pub(super) record: Bytes,
     /// The writes for each node that holds backups of their partitions.
-    pub(super) backups: Vec<(NodeId, Bytes)>,
+    pub(super) backups: Messages,
     /// The writes for each primary.
-    pub(super) primaries: Vec<(NodeId, Bytes)>,
-    /// Keys whose buckets are locked and not written, by their primary.
-    pub(super) unlocks: ByNode,
-    /// All keys whose buckets are locked, by their primary.
-    pub(super) locked: ByNode,
+    pub(super) primaries: Messages,
+    /// What unlocks the buckets that are locked and not written.
+    pub(super) unlocks: Messages,
     /// Partitions that are written.
-    pub(super) partitions: Vec<u16>,
+    pub(super) partitions: Partitions,
     /// The number of keys that are written.
     pub(super) writes: usize,
     /// The number of keys that are written, times the backups of their partitions.
@@ -43,65 +42,50 @@ pub(super) fn plan(
     placement: &dyn Placement,
     transaction: Owner,
     entries: &[Entry],
-) -> Result<Option<Plan>, EncodeError> {
-    let groups = groups(entries);
-    if groups.is_empty() {
+) -> Result<Option<Box<Plan>>, EncodeError> {
+    if entries.iter().all(|entry| entry.change.is_none()) {
         return Ok(None);
     }
-    let mut partitions: Vec<_> = groups.iter().map(|group| group.partition).collect();
-    partitions.sort_unstable();
-    partitions.dedup();
+    let groups = groups(entries);
     let (coordinator, _) = Coordinator::of(transaction);
-    let header = Record {
-        epoch: placement.epoch(),
-        coordinator,
-        transaction,
-        partitions: Vec::new(),
-        groups: Vec::new(),
-    };
-    let record = encode(&header, &groups, |_| true)?;
-    // The partitions of a node in a role. Often all of them; then the record is the same.
-    let part = |of: &[u16]| {
-        if of == partitions {
-            Ok(record.clone())
-        } else {
-            encode(&header, &groups, |partition| of.contains(&partition))
-        }
-    };
-    let mut backups: BTreeMap<NodeId, Vec<u16>> = BTreeMap::new();
-    let mut primaries: BTreeMap<NodeId, Vec<u16>> = BTreeMap::new();
+    let partitions = partitions(&groups);
+    let mut roles: SmallVec<[(NodeId, Role, Partitions); 4]> = SmallVec::new();
     for &partition in &partitions {
         for (at, &node) in placement.replicas(partition).iter().enumerate() {
-            let role = if at == 0 { &mut primaries } else { &mut backups };
-            role.entry(node).or_default().push(partition);
+            let role = if at == 0 { Role::Primary } else { Role::Backup };
+            match roles.iter_mut().find(|(of, its, _)| (*of, *its) == (node, role)) {
+                Some((_, _, partitions)) => partitions.push(partition),
+                None => roles.push((node, role, Partitions::from_slice(&[partition]))),
+            }
         }
     }
-    let parts = |of: BTreeMap<NodeId, Vec<u16>>| {
-        of.into_iter().map(|(node, of)| Ok((node, part(&of)?))).collect::<Result<Vec<_>, _>>()
-    };
     let writes = groups.iter().map(|group| group.entries.len()).sum();
     let backup_writes = groups
         .iter()
         .map(|group| group.entries.len() * (placement.replicas(group.partition).len() - 1))
         .sum();
-    let (unlocks, locked) = locked(placement, entries);
-    Ok(Some(Plan {
-        backups: parts(backups)?,
-        primaries: parts(primaries)?,
-        unlocks,
-        locked,
-        record,
-        partitions,
-        writes,
-        backup_writes,
-    }))
+    let epoch = placement.epoch();
+    let mut whole = Record { epoch, coordinator, transaction, partitions, groups };
+    let record = encode(&whole)?;
+    let (mut primaries, mut backups) = (Messages::new(), Messages::new());
+    for (node, role, of) in roles {
+        // Often all writes are for the node; then the record is the same.
+        let part = if of == whole.partitions { record.clone() } else { part(&whole, of)? };
+        let messages = if role == Role::Primary { &mut primaries } else { &mut backups };
+        messages.push((node, Message::Commit(role, part)));
+    }
+    let partitions = std::mem::take(&mut whole.partitions);
+    let unlocks = unlocks(placement, transaction, entries);
+    // A box, because it is moved several times.
+    let plan = Plan { record, backups, primaries, unlocks, partitions, writes, backup_writes };
+    Ok(Some(Box::new(plan)))
 }
 
 /// The writes by bucket, in the order of table, partition and bucket.
-fn groups(entries: &[Entry]) -> Vec<Group<'_>> {
+fn groups(entries: &[Entry]) -> Groups<'_> {
     let bucket = |entry: &Entry| (entry.place.table, entry.partition, entry.bucket);
-    let mut written: Vec<_> =
-        entries.iter().filter_map(|entry| Some((entry, entry.change.as_ref()?))).collect();
+    let written = entries.iter().filter_map(|entry| Some((entry, entry.change.as_ref()?)));
+    let mut written: SmallVec<[_; 4]> = written.collect();
     written.sort_by_key(|(entry, _)| bucket(entry));
     let of_bucket = written.chunk_by(|(one, _), (other, _)| bucket(one) == bucket(other));
     of_bucket
@@ -125,22 +109,33 @@ fn write<'a>(entry: &Entry, change: &'a Change) -> RecordEntry<'a> {
     RecordEntry { key: entry.place.key, operation }
 }
 
-fn encode(
-    header: &Record<'_>,
-    groups: &[Group<'_>],
-    is_part: impl Fn(u16) -> bool,
-) -> Result<Bytes, EncodeError> {
-    let groups: Vec<_> = groups.iter().filter(|group| is_part(group.partition)).cloned().collect();
-    let mut partitions: Vec<_> = groups.iter().map(|group| group.partition).collect();
+/// The partitions of groups, ascending, each once.
+fn partitions(groups: &[Group<'_>]) -> Partitions {
+    let mut partitions: Partitions = groups.iter().map(|group| group.partition).collect();
     partitions.sort_unstable();
     partitions.dedup();
+    partitions
+}
+
+/// The record with only the groups of some of its partitions.
+fn part(whole: &Record<'_>, partitions: Partitions) -> Result<Bytes, EncodeError> {
+    let is_part = |group: &&Group<'_>| partitions.contains(&group.partition);
+    let groups = whole.groups.iter().filter(is_part).cloned().collect();
+    encode(&Record { partitions, groups, ..*whole })
+}
+
+fn encode(record: &Record<'_>) -> Result<Bytes, EncodeError> {
     let mut bytes = Vec::new();
-    Record { partitions, groups, ..header.clone() }.encode(&mut bytes)?;
+    record.encode(&mut bytes)?;
     Ok(bytes.into())
 }
 
-/// A key of each locked bucket, by primary: of those that are not written, and of all.
-fn locked(placement: &dyn Placement, entries: &[Entry]) -> (ByNode, ByNode) {
+/// What unlocks the buckets that are locked and not written, by a key of each.
+fn unlocks(placement: &dyn Placement, transaction: Owner, entries: &[Entry]) -> Messages {
+    let mut unlocks = Messages::new();
+    if entries.iter().all(|entry| !entry.is_locked || entry.change.is_some()) {
+        return unlocks;
+    }
     // A locked key of each bucket, and whether the bucket is written.
     let mut buckets: BTreeMap<_, (Option<Place>, bool)> = BTreeMap::new();
     for entry in entries {
@@ -151,17 +146,14 @@ fn locked(placement: &dyn Placement, entries: &[Entry]) -> (ByNode, ByNode) {
         }
         *is_written |= entry.change.is_some();
     }
-    let (mut unwritten, mut all) = (BTreeMap::new(), BTreeMap::new());
+    let mut nodes: BTreeMap<NodeId, Vec<Place>> = BTreeMap::new();
     for ((_, partition, _), (locked, is_written)) in buckets {
         let primary = placement.replicas(partition).first();
-        let (Some(place), Some(&primary)) = (locked, primary) else { continue };
-        let add = |to: &mut BTreeMap<NodeId, Vec<Place>>| {
-            to.entry(primary).or_default().push(place);
-        };
-        add(&mut all);
-        if !is_written {
-            add(&mut unwritten);
+        if let (Some(place), Some(&primary), false) = (locked, primary, is_written) {
+            nodes.entry(primary).or_default().push(place);
         }
     }
-    (unwritten.into_iter().collect(), all.into_iter().collect())
+    let message = |(node, places)| (node, Message::Unlock { transaction, places, bury: false });
+    unlocks.extend(nodes.into_iter().map(message));
+    unlocks
 }

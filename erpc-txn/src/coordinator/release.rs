@@ -6,7 +6,7 @@ use std::rc::Rc;
 use erpc::Transport;
 
 use super::Inner;
-use super::deliver::{Doubt, Message, in_foreground};
+use super::deliver::{Doubt, Message, Messages, in_foreground};
 use super::execute::{Lock, LockState};
 use super::transaction::Attempt;
 use crate::check::Outcome;
@@ -18,26 +18,25 @@ use crate::table::Owner;
 impl<T: Transport> Attempt<T> {
     /// Aborts the attempt: frees its locks. Waits for that as long as all nodes answer.
     pub(super) async fn release(&self) {
-        let Some(end) = self.end_without_commit() else { return };
-        let limit = self.time_left();
-        in_foreground(&self.inner, end, &self.doubt, limit).await;
+        let Some((end, doubt)) = self.end_without_commit() else { return };
+        in_foreground(&self.inner, end, &doubt, self.time_left()).await;
     }
 
     /// Aborts the attempt, whose task was dropped, in the background.
     pub(super) fn give_up(&self) {
-        if let Some(end) = self.end_without_commit() {
+        if let Some((end, _)) = self.end_without_commit() {
             self.inner.in_background(end);
         }
     }
 
     /// The end of an attempt that has no record in a log. None if the attempt has ended already, or
     /// there is nothing left to do.
-    fn end_without_commit(&self) -> Option<impl Future<Output = ()> + use<T>> {
+    fn end_without_commit(&self) -> Option<(impl Future<Output = ()> + use<T>, Rc<Doubt>)> {
         if !self.keys.end() {
             return None;
         }
         self.note(Outcome::Aborted);
-        let locks = self.locks.take();
+        let locks = self.locks.borrow();
         let messages = unlocks(self.id, &locks);
         if messages.is_empty() {
             self.inner.sequences.end(self.sequence);
@@ -46,9 +45,10 @@ impl<T: Transport> Attempt<T> {
         self.inner
             .counting
             .requests(locks.iter().filter(|lock| lock.state != LockState::Free).count());
-        let (inner, sequence, doubt) =
-            (Rc::clone(&self.inner), self.sequence, Rc::clone(&self.doubt));
-        Some(async move { inner.end_with(sequence, &messages, &doubt).await })
+        let (inner, sequence) = (Rc::clone(&self.inner), self.sequence);
+        let doubt = Rc::<Doubt>::default();
+        let of_end = Rc::clone(&doubt);
+        Some((async move { inner.end_with(sequence, &messages, &of_end).await }, doubt))
     }
 }
 
@@ -61,13 +61,16 @@ impl<T: Transport> Inner<T> {
         doubt: &Rc<Doubt>,
     ) {
         // A node that is lost has no locks any more.
-        self.deliver(messages, doubt).await;
+        let _lost = self.deliver(messages, doubt).await;
         self.sequences.end(sequence);
     }
 }
 
 /// What unlocks the buckets that a transaction may have locked, for each primary.
-pub(super) fn unlocks(transaction: Owner, locks: &[Lock]) -> Vec<(NodeId, Message)> {
+pub(super) fn unlocks(transaction: Owner, locks: &[Lock]) -> Messages {
+    if locks.is_empty() {
+        return Messages::new();
+    }
     let mut nodes: BTreeMap<NodeId, (Vec<Place>, bool)> = BTreeMap::new();
     for lock in locks.iter().filter(|lock| lock.state != LockState::Free) {
         let is_forgotten = mutant!(SentLocksForgotten) && lock.state == LockState::Sent;

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use smallvec::SmallVec;
+
 use crate::mutants::mutant;
 use crate::waiters::Waiters;
 
@@ -13,11 +15,14 @@ use crate::waiters::Waiters;
 pub(super) struct Space {
     bytes: Cell<usize>,
     records: Cell<usize>,
-    /// Transactions that have ended, and whose records the node does not know to be free: sequence
-    /// number and length.
-    ended: RefCell<Vec<(u64, usize)>>,
+    /// Transactions that have ended, and whose records the node does not know to be free.
+    ended: RefCell<Ended>,
     waiting: Waiters,
 }
+
+/// Transactions that have ended: sequence number and length of the record. Few as a rule, because each
+/// record tells a log of those before it.
+pub(super) type Ended = SmallVec<[(u64, usize); 4]>;
 
 /// The most transactions that one message tells a node of.
 pub(super) const MAX_TOLD: usize = 512;
@@ -60,13 +65,16 @@ impl Space {
 
     /// Takes transactions that have ended, to tell the node. If the node does not learn of them,
     /// [`put_back`](Self::put_back) them.
-    pub(super) fn take_ended(&self) -> Vec<(u64, usize)> {
+    pub(super) fn take_ended(&self) -> Ended {
         let mut ended = self.ended.borrow_mut();
-        let from = ended.len().saturating_sub(MAX_TOLD);
-        ended.split_off(from)
+        if ended.len() <= MAX_TOLD {
+            return std::mem::take(&mut *ended);
+        }
+        let from = ended.len() - MAX_TOLD;
+        ended.drain(from..).collect()
     }
 
-    pub(super) fn put_back(&self, ended: Vec<(u64, usize)>) {
+    pub(super) fn put_back(&self, ended: Ended) {
         self.ended.borrow_mut().extend(ended);
         self.waiting.wake();
     }

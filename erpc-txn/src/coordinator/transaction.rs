@@ -9,8 +9,7 @@ use std::task::Poll;
 use erpc::raw::Instant;
 use erpc::{Transport, Udp};
 
-use super::deliver::Doubt;
-use super::execute::Lock;
+use super::execute::Locks;
 use super::{Inner, Node};
 use crate::check::Outcome;
 use crate::mutants::mutant;
@@ -31,8 +30,7 @@ pub struct Attempt<T: Transport = Udp> {
     pub(super) deadline: Instant,
     pub(super) keys: Keys,
     /// The buckets that the transaction may have locked, by a key of each.
-    pub(super) locks: RefCell<Vec<Lock>>,
-    pub(super) doubt: Rc<Doubt>,
+    pub(super) locks: RefCell<Locks>,
 }
 
 /// After this many transactions the next one lets other tasks run first. A transaction of which all
@@ -108,7 +106,6 @@ impl<T: Transport> Node<T> {
             deadline,
             keys: Keys::default(),
             locks: RefCell::default(),
-            doubt: Rc::default(),
         };
         Transaction { attempt: Rc::new(attempt) }
     }
@@ -173,7 +170,7 @@ impl<T: Transport> sealed::Backend for Attempt<T> {
         self.inner.participant.settings().tables.get(&table).map(Config::longest)
     }
 
-    async fn execute(&self, wanted: Vec<Wanted>) -> Result<(), Abort> {
+    async fn execute(&self, wanted: &mut [Wanted]) -> Result<(), Abort> {
         self.make(wanted).await
     }
 }

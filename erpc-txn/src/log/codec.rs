@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-use super::record::{Coordinator, Entry, Group, Operation, Record};
+use super::record::{Coordinator, Entry, Group, Operation, Partitions, Record};
 use crate::table::{Bucket, Owner, Version};
 
 /// The longest record, in bytes: 64 MiB. One transaction's writes are at most as long.
@@ -135,7 +135,7 @@ impl Record<'_> {
         {
             return Err(Rule::PartitionsAscend);
         }
-        let mut of_groups: Vec<_> = self.groups.iter().map(|group| group.partition).collect();
+        let mut of_groups: Partitions = self.groups.iter().map(|group| group.partition).collect();
         of_groups.sort_unstable();
         of_groups.dedup();
         if of_groups != self.partitions {
@@ -310,12 +310,12 @@ impl<'a> Input<'a> {
 
     /// Items that have at least `least` bytes each. Refuses a number of items for which there are
     /// not enough bytes before it allocates memory for them.
-    fn list<T>(
+    fn list<T, L: FromIterator<T>>(
         &mut self,
         count: usize,
         least: usize,
         mut item: impl FnMut(&mut Self) -> Option<T>,
-    ) -> Option<Vec<T>> {
+    ) -> Option<L> {
         if count > self.0.len() / least {
             return None;
         }

@@ -19,5 +19,8 @@ mod store;
 mod tests;
 
 pub use codec::{DecodeError, EncodeError, MAX_RECORD, Rule};
-pub use record::{Coordinator, Entry, Group, MAX_SEQUENCE, MAX_THREADS, Operation, Record};
+pub use record::{
+    Coordinator, Entries, Entry, Group, Groups, MAX_SEQUENCE, MAX_THREADS, Operation, Partitions,
+    Record,
+};
 pub use store::{Appended, Log, LogError};

@@ -1,5 +1,7 @@
 //! What a record says.
 
+use smallvec::SmallVec;
+
 use crate::cluster::MAX_NODES;
 use crate::table::{Bucket, Owner, Version, Write};
 
@@ -46,6 +48,15 @@ impl Coordinator {
     }
 }
 
+/// The partitions of a record. A record of few writes needs no memory apart from its own.
+pub type Partitions = SmallVec<[u16; 4]>;
+
+/// The groups of a record.
+pub type Groups<'a> = SmallVec<[Group<'a>; 2]>;
+
+/// The writes of a group.
+pub type Entries<'a> = SmallVec<[Entry<'a>; 1]>;
+
 /// One transaction that is about to commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
@@ -57,9 +68,9 @@ pub struct Record<'a> {
     pub transaction: Owner,
     /// All partitions that it writes to, ascending, each once. Recovery asks these what became of
     /// the transaction.
-    pub partitions: Vec<u16>,
+    pub partitions: Partitions,
     /// Its writes, by bucket. At least one.
-    pub groups: Vec<Group<'a>>,
+    pub groups: Groups<'a>,
 }
 
 /// The writes to one bucket, which are applied together.
@@ -76,7 +87,7 @@ pub struct Group<'a> {
     /// The version of the bucket with these writes: the one after `base`.
     pub new: Version,
     /// The writes, at least one.
-    pub entries: Vec<Entry<'a>>,
+    pub entries: Entries<'a>,
 }
 
 /// One write.

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use smallvec::smallvec;
 
 use super::*;
 use crate::cluster::MAX_NODES;
@@ -16,7 +17,7 @@ fn group() -> impl Strategy<Value = OwnedGroup> {
 }
 
 fn record<'a>(ids: (u32, u16, u16, u64), groups: &'a [OwnedGroup]) -> Record<'a> {
-    let mut groups: Vec<_> = groups
+    let mut groups: Groups<'_> = groups
         .iter()
         .map(|(table, partition, bucket, base, entries)| Group {
             table: *table,
@@ -34,7 +35,7 @@ fn record<'a>(ids: (u32, u16, u16, u64), groups: &'a [OwnedGroup]) -> Record<'a>
         group.entries.sort_by_key(|entry| entry.key);
         group.entries.dedup_by_key(|entry| entry.key);
     }
-    let mut partitions: Vec<_> = groups.iter().map(|group| group.partition).collect();
+    let mut partitions: Partitions = groups.iter().map(|group| group.partition).collect();
     partitions.sort_unstable();
     partitions.dedup();
     Record {
@@ -109,7 +110,7 @@ fn records_that_break_a_rule_are_neither_written_nor_read() {
         (Rule::GroupsAscend, |record| record.groups.swap(0, 1)),
         (Rule::GroupsAscend, |record| {
             record.groups[0].partition = 3;
-            record.partitions = vec![3];
+            record.partitions = smallvec![3];
         }),
         (Rule::KeysOnce, |record| {
             let entry = record.groups[1].entries[0];
@@ -254,7 +255,7 @@ fn a_lost_table_is_rebuilt_from_a_copy_and_the_log() {
             epoch: 1,
             coordinator: Coordinator { node: 0, thread: 0 },
             transaction: me,
-            partitions: vec![0],
+            partitions: smallvec![0],
             groups: groups.collect(),
         };
         log.append(transaction, &encoded(&record)).unwrap();
@@ -300,11 +301,13 @@ proptest! {
         groups in vec(group(), 1..5),
         more in vec(any::<u8>(), 0..20),
     ) {
+        // Declared first: the two records that are compared must be of values that live as long.
+        let bytes;
         let record = record(ids, &groups);
-        let mut bytes = encoded(&record);
-        let len = bytes.len();
+        let encoded = encoded(&record);
+        let len = encoded.len();
         prop_assert_eq!(len, record.encoded_len());
-        bytes.extend_from_slice(&more);
+        bytes = [encoded, more].concat();
         prop_assert_eq!(Record::decode(&bytes), Ok((record, len)));
     }
 

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Participant, Refusal, Settings, Target};
+use crate::cluster::{NodeId, Placement};
 use crate::log::{Coordinator, Log};
 use crate::mutants::mutant;
 
@@ -46,7 +47,9 @@ impl Coordinated {
     fn raise_floor(&mut self, floor: u64) {
         if floor > self.floor {
             self.floor = floor;
-            self.buried = self.buried.split_off(&floor);
+            if !self.buried.is_empty() {
+                self.buried = self.buried.split_off(&floor);
+            }
             if let Some(log) = &mut self.log {
                 log.raise_floor(floor);
             }
@@ -71,6 +74,46 @@ impl Coordinated {
     }
 }
 
+/// What is kept for all coordinators. A lookup is two loads of small arrays, because each record and
+/// each lock of a transaction needs one.
+#[derive(Debug)]
+pub(super) struct Coordinators {
+    /// By the number of a node, its place among the nodes.
+    places: Vec<Option<u16>>,
+    threads: u16,
+    /// By the place of the node, then by thread. Each has a lock of its own, which is free if the
+    /// threads of different nodes talk in pairs.
+    states: Vec<Mutex<Coordinated>>,
+}
+
+impl Coordinators {
+    pub(super) fn new(me: NodeId, placement: &dyn Placement, settings: &Settings) -> Self {
+        let (mut places, mut states) = (Vec::new(), Vec::new());
+        for (place, &node) in placement.nodes().iter().enumerate() {
+            places.resize(usize::from(node.0), None);
+            places.push(Some(place as u16));
+            let is_logged = placement.log_replicas(node).contains(&me);
+            for _ in 0..settings.threads {
+                let state = Coordinated::new(is_logged.then_some(settings));
+                states.push(Mutex::new(state));
+            }
+        }
+        Self { places, threads: settings.threads, states }
+    }
+
+    fn get(&self, of: Coordinator) -> Option<MutexGuard<'_, Coordinated>> {
+        let place = (*self.places.get(usize::from(of.node))?)?;
+        // A thread that does not exist must not be one of the next node.
+        let thread = Some(of.thread).filter(|&thread| thread < self.threads)?;
+        let at = usize::from(place) * usize::from(self.threads) + usize::from(thread);
+        Some(lock(&self.states[at]))
+    }
+
+    fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Coordinated>> {
+        self.states.iter().map(lock)
+    }
+}
+
 /// A coordinator's log, which is locked while this exists.
 #[derive(Debug)]
 pub struct LogRef<'a>(MutexGuard<'a, Coordinated>);
@@ -88,7 +131,7 @@ impl Participant {
     /// The log of a coordinator, if the node stores its records.
     #[must_use]
     pub fn log(&self, coordinator: Coordinator) -> Option<LogRef<'_>> {
-        let state = lock(self.coordinated.get(&coordinator)?);
+        let state = self.coordinators.get(coordinator)?;
         state.log.is_some().then_some(LogRef(state))
     }
 
@@ -96,7 +139,7 @@ impl Participant {
     /// to 0 when their coordinators' floors have passed them.
     #[must_use]
     pub fn buried(&self) -> usize {
-        self.coordinated.values().map(|state| lock(state).buried.len()).sum()
+        self.coordinators.all().map(|state| state.buried.len()).sum()
     }
 
     /// Frees the records of transactions that have ended: those in `ended`, and all before `floor`,
@@ -131,7 +174,7 @@ impl Participant {
         &self,
         of: Coordinator,
     ) -> Result<MutexGuard<'_, Coordinated>, Refusal> {
-        Ok(lock(self.coordinated.get(&of).ok_or(Refusal::Coordinator(of))?))
+        self.coordinators.get(of).ok_or(Refusal::Coordinator(of))
     }
 }
 

@@ -19,12 +19,12 @@ mod replicas;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use coordinators::Coordinated;
+use coordinators::Coordinators;
 pub use coordinators::LogRef;
 pub use errors::{BuildError, Refusal};
 pub use members::Introduction;
@@ -32,7 +32,6 @@ use members::Members;
 use replicas::Replicas;
 
 use crate::cluster::{NodeId, Placement};
-use crate::log::Coordinator;
 use crate::table::{Bucket, Config, LockError, Owner, Read, Table, Version};
 
 /// What a participant holds.
@@ -56,9 +55,7 @@ pub struct Participant {
     placement: Arc<dyn Placement>,
     settings: Settings,
     replicas: Replicas,
-    /// By coordinator. Each has a lock of its own, which is free if the threads of different nodes
-    /// talk in pairs.
-    coordinated: HashMap<Coordinator, Mutex<Coordinated>>,
+    coordinators: Coordinators,
     members: Mutex<Members>,
     /// All other members have met this one.
     is_active: AtomicBool,
@@ -150,14 +147,7 @@ impl Participant {
             return Err(BuildError::Threads(settings.threads));
         }
         let replicas = Replicas::new(node, &*placement, &settings.tables)?;
-        let mut coordinated = HashMap::new();
-        for &of in placement.nodes() {
-            let is_logged = placement.log_replicas(of).contains(&node);
-            for thread in threads.clone() {
-                let state = Coordinated::new(is_logged.then_some(&settings));
-                coordinated.insert(Coordinator { node: of.0, thread }, Mutex::new(state));
-            }
-        }
+        let coordinators = Coordinators::new(node, &*placement, &settings);
         let members = Mutex::new(Members::new(node, incarnation));
         let is_active = AtomicBool::new(placement.nodes().len() == 1);
         Ok(Self {
@@ -166,7 +156,7 @@ impl Participant {
             placement,
             settings,
             replicas,
-            coordinated,
+            coordinators,
             members,
             is_active,
         })

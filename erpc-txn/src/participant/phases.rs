@@ -2,15 +2,21 @@
 
 use std::sync::MutexGuard;
 
+use smallvec::SmallVec;
+
 use super::coordinators::Coordinated;
 use super::{Access, Found, Kind, Participant, Place, Refusal, Role, Seen, Target};
 use crate::log::{Appended, Coordinator, Group, Operation, Record};
 use crate::mutants::mutant;
 use crate::table::{Applied, Conflict, Invalid, LockError, Owner, Read, Table, Write, WriteError};
 
+/// The tables of the keys of a request, few as a rule.
+type Tables<'a> = SmallVec<[&'a Table; 8]>;
+
 impl Participant {
-    /// Reads keys, and locks those that `me` will write. Each access has its own result. A failed one
-    /// leaves the locks of the others; [`unlock`](Self::unlock) frees them.
+    /// Reads keys, and locks those that `me` will write. Each access has its own result, which goes to
+    /// `found`, in the order of the accesses. A failed one leaves the locks of the others;
+    /// [`unlock`](Self::unlock) frees them.
     ///
     /// # Errors
     ///
@@ -21,15 +27,24 @@ impl Participant {
         target: Target,
         me: Owner,
         accesses: &[Access],
-    ) -> Result<Vec<Found>, Refusal> {
+        mut found: impl FnMut(Found),
+    ) -> Result<(), Refusal> {
         let tables = self.primaries(target, accesses.iter().map(|access| access.place))?;
         let locks = accesses.iter().any(|access| access.kind != Kind::Read);
         let _live = if locks { Some(self.live(me)?) } else { None };
-        Ok(tables
-            .into_iter()
-            .zip(accesses)
-            .map(|(table, access)| make(table, me, *access))
-            .collect())
+        if accesses.len() > 1 {
+            // So the cache misses of all of them overlap.
+            for (table, access) in tables.iter().zip(accesses) {
+                match access.kind {
+                    Kind::Read => table.prefetch(access.place.key),
+                    Kind::Update | Kind::Insert => table.prefetch_lock(access.place.key),
+                }
+            }
+        }
+        for (table, access) in tables.into_iter().zip(accesses) {
+            found(make(table, me, *access));
+        }
+        Ok(())
     }
 
     /// Makes a single access, like [`execute`](Self::execute).
@@ -112,7 +127,7 @@ impl Participant {
     /// commit was missed, the groups before it are applied.
     pub fn commit(&self, target: Target, role: Role, record: &[u8]) -> Result<Applied, Refusal> {
         let record = self.decode(target, record)?;
-        let mut tables = Vec::with_capacity(record.groups.len());
+        let mut tables = Tables::with_capacity(record.groups.len());
         for group in &record.groups {
             let table = self.replicas.held(group.table, group.partition, role)?;
             for entry in &group.entries {
@@ -129,7 +144,8 @@ impl Participant {
         }
         let mut applied = Applied::Before;
         for (table, group) in tables.into_iter().zip(&record.groups) {
-            let writes: Vec<_> = group.entries.iter().map(|entry| entry.write()).collect();
+            let writes: SmallVec<[_; 2]> =
+                group.entries.iter().map(|entry| entry.write()).collect();
             let now = match role {
                 Role::Backup if mutant!(BackupAppliesAnything) => {
                     let now = table.snapshot(group.bucket).ok().flatten();
@@ -180,7 +196,7 @@ impl Participant {
         &self,
         target: Target,
         places: impl Iterator<Item = Place>,
-    ) -> Result<Vec<&Table>, Refusal> {
+    ) -> Result<Tables<'_>, Refusal> {
         self.check(target)?;
         let of = |place: Place| {
             self.replicas.held(place.table, self.placement.partition_of(place.key), Role::Primary)

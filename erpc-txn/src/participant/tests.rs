@@ -1,8 +1,10 @@
 //! Three participants, and a coordinator that calls them directly.
 
+use smallvec::smallvec;
+
 use super::*;
 use crate::cluster::Ring;
-use crate::log::{Appended, Entry, Group, Operation, Record};
+use crate::log::{Appended, Coordinator, Entry, Group, Operation, Record};
 use crate::table::{Applied, Invalid, LockError, Owner, Table, WriteError};
 
 const TABLE: u16 = 7;
@@ -50,6 +52,16 @@ fn place(key: u64) -> Place {
     Place { table: TABLE, key }
 }
 
+fn execute(
+    at: &Participant,
+    target: Target,
+    me: u64,
+    accesses: &[Access],
+) -> Result<Vec<Found>, Refusal> {
+    let mut found = Vec::new();
+    at.execute(target, owner(me), accesses, |one| found.push(one)).map(|()| found)
+}
+
 impl Cluster {
     fn replicas(&self, key: u64) -> Vec<&Participant> {
         let replicas = self.ring.replicas(self.ring.partition_of(key));
@@ -59,7 +71,7 @@ impl Cluster {
     fn access(&self, me: u64, key: u64, kind: Kind) -> Result<(Bucket, Read), LockError> {
         let accesses = [Access { place: place(key), kind }];
         let primary = self.replicas(key)[0];
-        let found = primary.execute(target(primary), owner(me), &accesses);
+        let found = execute(primary, target(primary), me, &accesses);
         let Found { bucket, read } = found.expect("it is the primary").remove(0);
         Ok((bucket, read?))
     }
@@ -80,14 +92,14 @@ impl Cluster {
             bucket: *bucket,
             base,
             new: base.next().expect("versions are left"),
-            entries: vec![Entry { key, operation }],
+            entries: smallvec![Entry { key, operation }],
         };
         let record = Record {
             epoch: EPOCH,
             coordinator: COORDINATOR,
             transaction: owner(me),
-            partitions: vec![partition],
-            groups: vec![group],
+            partitions: smallvec![partition],
+            groups: smallvec![group],
         };
         let mut bytes = Vec::new();
         record.encode(&mut bytes).expect("the record is consistent");
@@ -226,15 +238,15 @@ fn foreign_requests_are_refused_and_change_nothing() {
     let write = of(place(8), Kind::Insert);
     let to = target(primary);
     let later = Target { epoch: EPOCH + 1, ..to };
-    assert_eq!(primary.execute(later, owner(1), &write), Err(Refusal::Epoch(EPOCH)));
+    assert_eq!(execute(primary, later, 1, &write), Err(Refusal::Epoch(EPOCH)));
     let former = Target { incarnation: 1, ..to };
-    assert_eq!(primary.execute(former, owner(1), &write), Err(Refusal::Incarnation));
+    assert_eq!(execute(primary, former, 1, &write), Err(Refusal::Incarnation));
     let unknown = of(Place { table: 1, key: 8 }, Kind::Read);
-    assert_eq!(primary.execute(to, owner(1), &unknown), Err(Refusal::Table(1)));
+    assert_eq!(execute(primary, to, 1, &unknown), Err(Refusal::Table(1)));
     let refused = Refusal::Role { partition, role: Role::Primary };
-    assert_eq!(backup.execute(target(backup), owner(1), &write), Err(refused));
+    assert_eq!(execute(backup, target(backup), 1, &write), Err(refused));
     // One foreign key among others: none is locked.
-    assert_eq!(primary.execute(to, owner(1), &[write[0], unknown[0]]), Err(Refusal::Table(1)));
+    assert_eq!(execute(primary, to, 1, &[write[0], unknown[0]]), Err(Refusal::Table(1)));
     cluster.assert_at_rest();
 
     let found = cluster.access(1, 8, Kind::Insert).expect("the key is free");
@@ -278,15 +290,15 @@ fn a_buried_transaction_locks_nothing() {
     let primary = cluster.replicas(8)[0];
     let insert = [Access { place: place(8), kind: Kind::Insert }];
     assert_eq!(primary.unlock(target(primary), owner(3), &[place(8)], true), Ok(0));
-    assert_eq!(primary.execute(target(primary), owner(3), &insert), Err(Refusal::Ended));
+    assert_eq!(execute(primary, target(primary), 3, &insert), Err(Refusal::Ended));
     let read = [Access { place: place(8), kind: Kind::Read }];
-    assert!(primary.execute(target(primary), owner(3), &read).is_ok(), "reads need no lock");
+    assert!(execute(primary, target(primary), 3, &read).is_ok(), "reads need no lock");
     assert_eq!(primary.buried(), 1);
     // The floor stands for all that it passes.
     assert_eq!(primary.finish(target(primary), COORDINATOR, 4, [], false), Ok(()));
     assert_eq!(primary.buried(), 0);
-    assert_eq!(primary.execute(target(primary), owner(3), &insert), Err(Refusal::Ended));
-    assert!(primary.execute(target(primary), owner(4), &insert).is_ok());
+    assert_eq!(execute(primary, target(primary), 3, &insert), Err(Refusal::Ended));
+    assert!(execute(primary, target(primary), 4, &insert).is_ok());
     assert_eq!(primary.unlock(target(primary), owner(4), &[place(8)], false), Ok(1));
     cluster.assert_at_rest();
 }
@@ -307,12 +319,12 @@ fn a_member_serves_when_all_others_have_accepted_it() {
     let others = [1, 2].map(|node| member(node, 8, 1).expect("a member"));
     let read = [Access { place: place(1), kind: Kind::Read }];
     for other in &others {
-        assert_eq!(one.execute(one.target(), owner(1), &read), Err(Refusal::NotActive));
+        assert_eq!(execute(&one, one.target(), 1, &read), Err(Refusal::NotActive));
         other.meet(one.introduction()).expect("it has not restarted");
         assert_eq!(one.accepted(other.introduction()), Ok(()));
     }
     assert!(one.is_active() && one.has_met(NodeId(2)));
-    assert_ne!(one.execute(one.target(), owner(1), &read), Err(Refusal::NotActive));
+    assert_ne!(execute(&one, one.target(), 1, &read), Err(Refusal::NotActive));
 
     // It has restarted: nobody accepts it, so it does not serve.
     let again = member(0, 9, 1).expect("a member");

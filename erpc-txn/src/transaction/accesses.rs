@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use smallvec::SmallVec;
+
 use super::bytes::ValueBytes;
 use crate::mutants::mutant;
 use crate::participant::Place;
@@ -74,9 +76,9 @@ impl Entry {
 /// The keys of a transaction, each once. Few as a rule, so a search looks at all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Accesses {
-    entries: Vec<Entry>,
-    /// Used from [`MANY`] entries on.
-    index: HashMap<Place, usize>,
+    entries: SmallVec<[Entry; 2]>,
+    /// From [`MANY`] entries on.
+    index: Option<HashMap<Place, usize>>,
 }
 
 /// So many keys that a search must not look at all of them.
@@ -96,23 +98,22 @@ impl Accesses {
     }
 
     fn position(&self, place: Place) -> Option<usize> {
-        if self.entries.len() < MANY {
-            self.entries.iter().position(|entry| entry.place == place)
-        } else {
-            self.index.get(&place).copied()
+        match &self.index {
+            Some(index) => index.get(&place).copied(),
+            None => self.entries.iter().position(|entry| entry.place == place),
         }
     }
 
     /// Adds a key that is not there yet.
     pub(crate) fn add(&mut self, entry: Entry) {
         debug_assert!(self.position(entry.place).is_none());
+        if let Some(index) = &mut self.index {
+            index.insert(entry.place, self.entries.len());
+        }
         self.entries.push(entry);
-        let len = self.entries.len();
-        if len >= MANY {
-            // All of them, once there are many; then only the new one.
-            let from = if len == MANY { 0 } else { len - 1 };
-            let new = self.entries.iter().enumerate().skip(from);
-            self.index.extend(new.map(|(at, entry)| (entry.place, at)));
+        if self.index.is_none() && self.entries.len() >= MANY {
+            let all = self.entries.iter().enumerate();
+            self.index = Some(all.map(|(at, entry)| (entry.place, at)).collect());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::errors::{Abort, Reason};
+use super::errors::Abort;
 use super::{Backend, Transaction};
 use crate::codec::{Key, TypedTable, Value};
 use crate::participant::{Kind, Place};
@@ -95,13 +95,7 @@ impl<B: Backend> Results<'_, B> {
     ///
     /// [`Abort`] if the table's codec refuses the stored value.
     pub fn take<V: Value>(&mut self, ticket: Ticket<V>) -> Result<Option<V>, Abort> {
-        let keys = self.transaction.attempt.keys();
-        let place = ticket.place;
-        let value = keys.current(place, |bytes| bytes.map(V::decode));
-        value.transpose().map_err(|error| {
-            let error = std::sync::Arc::new(error);
-            keys.doom(Reason::Value { place, error })
-        })
+        self.transaction.value(ticket.place)
     }
 }
 

@@ -115,11 +115,11 @@ impl Keys {
         Err(self.doom(Reason::NotLocked(place)))
     }
 
-    /// The access, if what the attempt knows is not enough.
-    pub(crate) fn needed(&self, mut wanted: Wanted) -> Result<Option<Wanted>, Abort> {
+    /// Whether an access must be made, because what the attempt knows is not enough.
+    pub(crate) fn needs(&self, wanted: &mut Wanted) -> Result<bool, Abort> {
         let place = wanted.place;
         let mut accesses = self.accesses.borrow_mut();
-        let Some(entry) = accesses.find_mut(place) else { return Ok(Some(wanted)) };
+        let Some(entry) = accesses.find_mut(place) else { return Ok(true) };
         let is_enough = match wanted.kind {
             Kind::Read => true,
             // The commit checks that an absent key is still absent.
@@ -134,7 +134,7 @@ impl Keys {
                 entry.is_locked
             }
         };
-        Ok((!is_enough).then_some(wanted))
+        Ok(!is_enough)
     }
 
     /// Takes over the answer to an access of a key in this partition.

@@ -29,7 +29,7 @@ pub use errors::{Abort, Limits, Reason, TransactError};
 use keys::Keys;
 
 use crate::codec::{Key, TypedTable, Value};
-use crate::participant::Place;
+use crate::participant::{Kind, Place};
 use crate::table::Owner;
 
 /// What makes the accesses of a transaction. Implemented in this crate only.
@@ -52,7 +52,7 @@ pub(crate) mod sealed {
         fn longest(&self, table: u16) -> Option<usize>;
 
         /// Makes accesses of different keys at once.
-        fn execute(&self, wanted: Vec<Wanted>) -> impl Future<Output = Result<(), Abort>>;
+        fn execute(&self, wanted: &mut [Wanted]) -> impl Future<Output = Result<(), Abort>>;
     }
 }
 
@@ -86,9 +86,9 @@ impl<B: Backend> Transaction<B> {
         table: TypedTable<K, V>,
         key: K,
     ) -> Result<Option<V>, Abort> {
-        let mut batch = self.batch();
-        let ticket = batch.read(table, key);
-        batch.send().await?.take(ticket)
+        let place = Place { table: table.id(), key: key.number() };
+        self.access_one(Wanted { place, kind: Kind::Read, value: None }).await?;
+        self.value(place)
     }
 
     /// Reads a key, and locks it if it is present, to [`write`](Self::write) or
@@ -102,9 +102,9 @@ impl<B: Backend> Transaction<B> {
         table: TypedTable<K, V>,
         key: K,
     ) -> Result<Option<V>, Abort> {
-        let mut batch = self.batch();
-        let ticket = batch.read_for_update(table, key);
-        batch.send().await?.take(ticket)
+        let place = Place { table: table.id(), key: key.number() };
+        self.access_one(Wanted { place, kind: Kind::Update, value: None }).await?;
+        self.value(place)
     }
 
     /// Reads several keys in one round trip.
@@ -140,9 +140,9 @@ impl<B: Backend> Transaction<B> {
         key: K,
         value: &V,
     ) -> Result<(), Abort> {
-        let mut batch = self.batch();
-        batch.insert(table, key, value);
-        batch.send().await.map(drop)
+        let place = Place { table: table.id(), key: key.number() };
+        let value = Some(self.encode(place, value)?);
+        self.access_one(Wanted { place, kind: Kind::Insert, value }).await
     }
 
     /// Gives a key that the transaction has locked another value. Sends nothing.
@@ -195,16 +195,41 @@ impl<B: Backend> Transaction<B> {
         }
     }
 
+    /// What the transaction sees of a key that it has read.
+    fn value<V: Value>(&self, place: Place) -> Result<Option<V>, Abort> {
+        let keys = self.keys();
+        let value = keys.current(place, |bytes| bytes.map(V::decode)).transpose();
+        value.map_err(|error| keys.doom(Reason::Value { place, error: Arc::new(error) }))
+    }
+
+    /// Makes an access. Most transactions make few, so this does without lists.
+    async fn access_one(&self, mut wanted: Wanted) -> Result<(), Abort> {
+        let keys = self.keys();
+        let running = keys.begin_access()?;
+        let done = match keys.needs(&mut wanted) {
+            Ok(true) => self.attempt.execute(&mut [wanted]).await.and_then(|()| keys.check()),
+            Ok(false) => Ok(()),
+            Err(abort) => Err(abort),
+        };
+        running.end();
+        done
+    }
+
     /// Makes accesses, those of different keys at once.
     pub(crate) async fn access(&self, mut wanted: Vec<Wanted>) -> Result<(), Abort> {
+        if wanted.len() == 1
+            && let Some(one) = wanted.pop()
+        {
+            return self.access_one(one).await;
+        }
         let keys = self.keys();
         let running = keys.begin_access()?;
         let done = async {
             while !wanted.is_empty() {
                 keys.check()?;
-                let (now, later) = split(keys, wanted)?;
+                let (mut now, later) = split(keys, wanted)?;
                 if !now.is_empty() {
-                    self.attempt.execute(now).await?;
+                    self.attempt.execute(&mut now).await?;
                 }
                 wanted = later;
             }
@@ -221,14 +246,14 @@ fn split(keys: &Keys, wanted: Vec<Wanted>) -> Result<(Vec<Wanted>, Vec<Wanted>),
     let (mut now, mut later) = (Vec::with_capacity(wanted.len()), Vec::new());
     // Few as a rule, so a search looks at all of them.
     let mut places = (wanted.len() > MANY).then(HashSet::new);
-    for wanted in wanted {
+    for mut wanted in wanted {
         let is_there = match &places {
             Some(places) => places.contains(&wanted.place),
             None => now.iter().any(|other: &Wanted| other.place == wanted.place),
         };
         if is_there {
             later.push(wanted);
-        } else if let Some(wanted) = keys.needed(wanted)? {
+        } else if keys.needs(&mut wanted)? {
             if let Some(places) = &mut places {
                 places.insert(wanted.place);
             }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use erpc_core::service::{Borrowed, Codec, Prost, Request, Response};
 use erpc_core::status::Status;
 use erpc_txn::cluster::{NodeId, Placement, Ring};
+use erpc_txn::lists::{Item as _, Outcomes};
 use erpc_txn::log::{Coordinator, Record};
-use erpc_txn::participant::{Introduction, Participant, Settings};
+use erpc_txn::participant::{Access, Introduction, Participant, Settings};
 use erpc_txn::proto::{
     self, AppendRequest, CommitRequest, ExecuteRequest, FinishRequest, Participant as _,
     UnlockRequest, ValidateRequest, Verdict,
@@ -186,10 +187,33 @@ fn call(member: &Member, method: u8, body: &[u8]) -> Option<Verdict> {
     }
     let reply = match method {
         EXECUTE => {
-            let request = decoded::<ExecuteRequest>(body)?;
-            return Some(message(member.execute(request)).verdict());
+            let view = <Borrowed as Codec<ExecuteRequest>>::view(body);
+            let whole = <Prost as Codec<ExecuteRequest>>::decode(body);
+            assert_eq!(
+                view.as_ref().ok().map(|v| (v.epoch, v.incarnation, v.transaction, v.accesses)),
+                whole.as_ref().ok().map(|w| (
+                    w.epoch,
+                    w.incarnation,
+                    w.transaction,
+                    &w.accesses[..]
+                ))
+            );
+            let reply = message(member.execute(Request::new(view.ok()?)));
+            let outcomes: Result<Vec<_>, _> = Outcomes::new(reply.outcomes.clone()).collect();
+            let accesses = whole.map_or(0, |whole| whole.accesses.len() / Access::LEN);
+            let expected = if reply.verdict() == Verdict::Done { accesses } else { 0 };
+            assert_eq!(outcomes.map(|all| all.len()), Ok(expected), "one outcome per access");
+            return Some(reply.verdict());
         }
-        VALIDATE => member.validate(decoded::<ValidateRequest>(body)?),
+        VALIDATE => {
+            let view = <Borrowed as Codec<ValidateRequest>>::view(body);
+            let whole = <Prost as Codec<ValidateRequest>>::decode(body);
+            assert_eq!(
+                view.as_ref().ok().map(|v| (v.epoch, v.incarnation, v.transaction, v.reads)),
+                whole.as_ref().ok().map(|w| (w.epoch, w.incarnation, w.transaction, &w.reads[..]))
+            );
+            member.validate(Request::new(view.ok()?))
+        }
         APPEND => {
             let view = <Borrowed as Codec<AppendRequest>>::view(body);
             let whole = <Prost as Codec<AppendRequest>>::decode(body);
@@ -212,7 +236,21 @@ fn call(member: &Member, method: u8, body: &[u8]) -> Option<Verdict> {
                 _ => member.commit_primary(request),
             }
         }
-        UNLOCK => member.unlock(decoded::<UnlockRequest>(body)?),
+        UNLOCK => {
+            let view = <Borrowed as Codec<UnlockRequest>>::view(body);
+            let whole = <Prost as Codec<UnlockRequest>>::decode(body);
+            assert_eq!(
+                view.as_ref().ok().map(|v| (v.epoch, v.incarnation, v.transaction, v.keys, v.bury)),
+                whole.as_ref().ok().map(|w| (
+                    w.epoch,
+                    w.incarnation,
+                    w.transaction,
+                    &w.keys[..],
+                    w.bury
+                ))
+            );
+            member.unlock(Request::new(view.ok()?))
+        }
         FINISH => member.finish(decoded::<FinishRequest>(body)?),
         MEET => {
             let request = decoded::<proto::Introduction>(body)?;

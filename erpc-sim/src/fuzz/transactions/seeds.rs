@@ -1,10 +1,11 @@
 //! The first inputs of the transaction store's targets.
 
-use erpc_txn::log::{Entry, Group, Operation, Record};
-use erpc_txn::participant::Participant;
+use erpc_txn::lists::pack;
+use erpc_txn::log::{Entry, Group, Operation, Partitions, Record};
+use erpc_txn::participant::{Access, Kind, Participant, Place, Seen};
 use erpc_txn::proto::{
-    Access, AppendRequest, CommitRequest, ExecuteRequest, FinishRequest, Introduction, Kind, Place,
-    Seen, UnlockRequest, ValidateRequest,
+    AppendRequest, CommitRequest, ExecuteRequest, FinishRequest, Introduction, UnlockRequest,
+    ValidateRequest,
 };
 use erpc_txn::table::Version;
 
@@ -82,7 +83,9 @@ pub(in super::super) fn seeds(seeds: &mut Vec<Seed>) {
     push("repaired", &[&request(REPAIRED | APPEND, &append(0, &broken))]);
     push("wrong-checksum", &[&request(APPEND, &append(0, &broken))]);
     push("other-epoch", &[&request(EXECUTE, &execute(EPOCH + 1, &all(Kind::Update)))]);
-    push("no-kind", &[&request(EXECUTE, &execute(EPOCH, &all(Kind::Unspecified)))]);
+    let none = pack(&[Access { place: place(own[1]), kind: Kind::Read }]);
+    let none = [&[0], &none[1..]].concat();
+    push("no-kind", &[&request(EXECUTE, &execute_list(EPOCH, none))]);
     push("foreign-keys", &[&request(EXECUTE, &execute(EPOCH, &[(backed[0], Kind::Read)]))]);
     push("not-a-message", &[&request(EXECUTE, &[0xFF]), &request(APPEND, &[0x12, 0xFF])]);
 }
@@ -117,7 +120,7 @@ fn group<'a>(
     let snapshot = table.snapshot(bucket).expect("the bucket is not locked");
     let base = snapshot.map_or(Version::ZERO, |snapshot| snapshot.version);
     let new = base.next().expect("a low version");
-    Group { table: TABLE, partition, bucket, base, new, entries: vec![Entry { key, operation }] }
+    Group { table: TABLE, partition, bucket, base, new, entries: [Entry { key, operation }].into() }
 }
 
 fn record(groups: &[Group<'_>]) -> Vec<u8> {
@@ -125,14 +128,14 @@ fn record(groups: &[Group<'_>]) -> Vec<u8> {
 }
 
 fn record_of(sequence: u64, groups: &[Group<'_>]) -> Vec<u8> {
-    let mut partitions: Vec<_> = groups.iter().map(|group| group.partition).collect();
+    let mut partitions: Partitions = groups.iter().map(|group| group.partition).collect();
     partitions.dedup();
     let record = Record {
         epoch: EPOCH,
         coordinator: COORDINATOR,
         transaction: owner(sequence),
         partitions,
-        groups: groups.to_vec(),
+        groups: groups.iter().cloned().collect(),
     };
     let mut bytes = Vec::new();
     record.encode(&mut bytes).expect("the record is consistent");
@@ -145,23 +148,33 @@ fn request(method: u8, body: &[u8]) -> Vec<u8> {
     [&[method], &len.to_le_bytes()[..], body].concat()
 }
 
+fn place(key: u64) -> Place {
+    Place { table: TABLE, key }
+}
+
 fn execute(epoch: u32, accesses: &[(u64, Kind)]) -> Vec<u8> {
-    let access =
-        |&(key, kind): &(u64, Kind)| Access { table: TABLE.into(), key, kind: kind.into() };
-    let accesses = accesses.iter().map(access).collect();
+    let access = |&(key, kind): &(u64, Kind)| Access { place: place(key), kind };
+    let accesses: Vec<_> = accesses.iter().map(access).collect();
+    execute_list(epoch, pack(&accesses).to_vec())
+}
+
+fn execute_list(epoch: u32, accesses: Vec<u8>) -> Vec<u8> {
+    let accesses = accesses.into();
     let (incarnation, transaction) = (INCARNATION, owner(ME).get());
     encoded(&ExecuteRequest { epoch, incarnation, transaction, accesses })
 }
 
 fn seen(keys: &[u64], version: u64) -> Vec<u8> {
-    let seen = |&key: &u64| Seen { table: TABLE.into(), key, version };
-    let reads = keys.iter().map(seen).collect();
+    let version = Version::new(version).expect("a low version");
+    let reads: Vec<_> = keys.iter().map(|&key| Seen { place: place(key), version }).collect();
+    let reads = pack(&reads);
     let (incarnation, transaction) = (INCARNATION, owner(OTHER).get());
     encoded(&ValidateRequest { epoch: EPOCH, incarnation, transaction, reads })
 }
 
 fn places(keys: &[u64], bury: bool) -> Vec<u8> {
-    let keys = keys.iter().map(|&key| Place { table: TABLE.into(), key }).collect();
+    let keys: Vec<_> = keys.iter().copied().map(place).collect();
+    let keys = pack(&keys);
     let (incarnation, transaction) = (INCARNATION, owner(ME).get());
     encoded(&UnlockRequest { epoch: EPOCH, incarnation, transaction, keys, bury })
 }
