@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use erpc::{Request, Response, Status};
+use erpc::{Burst, Request, Response, Status};
 use smallvec::SmallVec;
 
 use crate::cluster::NodeId;
@@ -18,7 +18,7 @@ use crate::table::{Invalid, Owner};
 
 /// Serves a participant. Its handlers run in the event loop.
 #[derive(Debug, erpc::Service)]
-#[erpc(service = proto::Participant)]
+#[erpc(service = proto::Participant, burst(Execute = look_ahead))]
 pub struct Member {
     participant: Arc<Participant>,
 }
@@ -34,6 +34,16 @@ impl Member {
     #[must_use]
     pub fn new(participant: Arc<Participant>) -> Self {
         Self { participant }
+    }
+
+    /// Loads the first key of each request of a burst, so that the cache misses of all of them overlap.
+    fn look_ahead(&self, burst: Burst<'_, proto::ExecuteRequestView<'_>>) {
+        for request in &burst {
+            let first = request.message().accesses.get(..Access::LEN);
+            if let Some(access) = first.and_then(Access::get) {
+                self.participant.prefetch(&access);
+            }
+        }
     }
 
     fn reply<D>(&self, done: Result<D, Failure>) -> Result<Response<proto::Reply>, Status> {

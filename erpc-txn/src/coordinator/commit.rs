@@ -218,7 +218,7 @@ impl<T: Transport> Attempt<T> {
             let doubt = Rc::clone(&doubt);
             async move { inner.end_with(sequence, &messages, &doubt).await }
         };
-        in_foreground(&self.inner, end, &doubt, self.time_left()).await;
+        in_foreground(&self.inner, Box::pin(end), &doubt, self.time_left()).await;
     }
 
     /// Makes the writes.
@@ -239,7 +239,7 @@ impl<T: Transport> Attempt<T> {
             locks: self.locks.take(),
             doubt: Rc::clone(&doubt),
         };
-        let run = Rc::clone(inner).run(work);
+        let run = Box::pin(Rc::clone(inner).run(work));
         if mutant!(ReportedBeforeStored) {
             erpc::spawn(run);
             self.note(Outcome::Committed);

@@ -300,14 +300,15 @@ impl Failures {
 }
 
 /// Waits for `work`, but no longer than it is certain: until a node does not answer, or the time is
-/// over. Then the work goes on in the background, and this returns none.
+/// over. Then the work goes on in the background, and this returns none. The work is in a box, because
+/// it is large and would be moved several times.
 pub(super) async fn in_foreground<T: Transport, O: 'static>(
     inner: &Rc<Inner<T>>,
-    work: impl Future<Output = O> + 'static,
+    work: Pin<Box<impl Future<Output = O> + 'static>>,
     doubt: &Rc<Doubt>,
     within: Duration,
 ) -> Option<O> {
-    let mut work = Background { inner: Rc::clone(inner), work: Some(Box::pin(work)) };
+    let mut work = Background { inner: Rc::clone(inner), work: Some(work) };
     let mut limit = pin!(erpc::sleep(within));
     poll_fn(|cx| {
         let Some(running) = &mut work.work else { return Poll::Ready(None) };

@@ -1,6 +1,7 @@
 //! The end of an attempt that does not commit.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use erpc::Transport;
@@ -31,7 +32,9 @@ impl<T: Transport> Attempt<T> {
 
     /// The end of an attempt that has no record in a log. None if the attempt has ended already, or
     /// there is nothing left to do.
-    fn end_without_commit(&self) -> Option<(impl Future<Output = ()> + use<T>, Rc<Doubt>)> {
+    fn end_without_commit(
+        &self,
+    ) -> Option<(Pin<Box<impl Future<Output = ()> + use<T>>>, Rc<Doubt>)> {
         if !self.keys.end() {
             return None;
         }
@@ -48,7 +51,8 @@ impl<T: Transport> Attempt<T> {
         let (inner, sequence) = (Rc::clone(&self.inner), self.sequence);
         let doubt = Rc::<Doubt>::default();
         let of_end = Rc::clone(&doubt);
-        Some((async move { inner.end_with(sequence, &messages, &of_end).await }, doubt))
+        let end = async move { inner.end_with(sequence, &messages, &of_end).await };
+        Some((Box::pin(end), doubt))
     }
 }
 

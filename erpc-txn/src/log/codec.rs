@@ -239,6 +239,28 @@ impl<'a> Record<'a> {
     }
 }
 
+/// Table, partition and bucket of each group of a record, as far as the bytes tell. Nothing is checked:
+/// they only hint at what to load.
+#[cfg(not(loom))]
+pub(crate) fn buckets(bytes: &[u8]) -> impl Iterator<Item = (u16, u16, Bucket)> {
+    const PARTITIONS: usize = 14;
+    let mut input = Input(bytes);
+    let counts = input.take(PARTITIONS).and_then(|_| Some((input.u16()?, input.u32()?)));
+    let (partitions, groups) = counts.unwrap_or_default();
+    let skipped = HEADER - PARTITIONS - 6 + 2 * usize::from(partitions);
+    let groups = if input.take(skipped).is_some() { groups } else { 0 };
+    (0..groups).map_while(move |_| {
+        let (table, partition, bucket) = (input.u16()?, input.u16()?, input.u32()?);
+        input.take(16)?;
+        for _ in 0..input.u32()? {
+            input.take(9)?;
+            let len = input.u32()? as usize;
+            input.take(len)?;
+        }
+        Some((table, partition, Bucket::new(bucket)))
+    })
+}
+
 /// What is still to be decoded. Its methods return none at the end and for impossible values.
 struct Input<'a>(&'a [u8]);
 

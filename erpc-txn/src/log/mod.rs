@@ -18,6 +18,8 @@ mod store;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+#[cfg(not(loom))]
+pub(crate) use codec::buckets;
 pub use codec::{DecodeError, EncodeError, MAX_RECORD, Rule};
 pub use record::{
     Coordinator, Entries, Entry, Group, Groups, MAX_SEQUENCE, MAX_THREADS, Operation, Partitions,

@@ -308,6 +308,9 @@ proptest! {
         let len = encoded.len();
         prop_assert_eq!(len, record.encoded_len());
         bytes = [encoded, more].concat();
+        let of_groups = record.groups.iter().map(|of| (of.table, of.partition, of.bucket));
+        let of_groups: Vec<_> = of_groups.collect();
+        prop_assert_eq!(buckets(&bytes).collect::<Vec<_>>(), of_groups);
         prop_assert_eq!(Record::decode(&bytes), Ok((record, len)));
     }
 

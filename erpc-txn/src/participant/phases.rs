@@ -6,9 +6,12 @@ use smallvec::SmallVec;
 
 use super::coordinators::Coordinated;
 use super::{Access, Found, Kind, Participant, Place, Refusal, Role, Seen, Target};
-use crate::log::{Appended, Coordinator, Group, Operation, Record};
+use crate::log::{Appended, Coordinator, Group, Operation, Record, buckets};
 use crate::mutants::mutant;
 use crate::table::{Applied, Conflict, Invalid, LockError, Owner, Read, Table, Write, WriteError};
+
+/// The most buckets of one request that are prefetched, so that they do not displace each other.
+const MAX_PREFETCHED: usize = 64;
 
 /// The tables of the keys of a request, few as a rule.
 type Tables<'a> = SmallVec<[&'a Table; 8]>;
@@ -34,17 +37,23 @@ impl Participant {
         let _live = if locks { Some(self.live(me)?) } else { None };
         if accesses.len() > 1 {
             // So the cache misses of all of them overlap.
-            for (table, access) in tables.iter().zip(accesses) {
-                match access.kind {
-                    Kind::Read => table.prefetch(access.place.key),
-                    Kind::Update | Kind::Insert => table.prefetch_lock(access.place.key),
-                }
+            for (table, access) in tables.iter().zip(accesses).take(MAX_PREFETCHED) {
+                prefetch(table, access);
             }
         }
         for (table, access) in tables.into_iter().zip(accesses) {
             found(make(table, me, *access));
         }
         Ok(())
+    }
+
+    /// Starts to load what an [`execute`](Self::execute) that comes soon will need.
+    pub(crate) fn prefetch(&self, access: &Access) {
+        let Place { table, key } = access.place;
+        let partition = self.placement.partition_of(key);
+        if let Ok(table) = self.replicas.held(table, partition, Role::Primary) {
+            prefetch(table, access);
+        }
     }
 
     /// Makes a single access, like [`execute`](Self::execute).
@@ -126,6 +135,12 @@ impl Participant {
     /// or not for this node: then nothing is changed. If a single group is refused because the transaction does not hold its lock or a
     /// commit was missed, the groups before it are applied.
     pub fn commit(&self, target: Target, role: Role, record: &[u8]) -> Result<Applied, Refusal> {
+        // What is to be changed comes from memory while the record is checked.
+        for (table, partition, bucket) in buckets(record).take(MAX_PREFETCHED) {
+            if let Some(table) = self.replicas.get(table, partition) {
+                table.prefetch_bucket(bucket);
+            }
+        }
         let record = self.decode(target, record)?;
         let mut tables = Tables::with_capacity(record.groups.len());
         for group in &record.groups {
@@ -230,6 +245,13 @@ impl Participant {
             }
         }
         Ok(record)
+    }
+}
+
+fn prefetch(table: &Table, access: &Access) {
+    match access.kind {
+        Kind::Read => table.prefetch(access.place.key),
+        Kind::Update | Kind::Insert => table.prefetch_lock(access.place.key),
     }
 }
 

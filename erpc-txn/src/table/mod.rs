@@ -144,6 +144,14 @@ impl Table {
         self.memory.prefetch_lock(self.hash.bucket(key));
     }
 
+    /// As [`prefetch_lock`](Table::prefetch_lock), for a bucket. Nothing for one that does not exist.
+    #[inline]
+    pub fn prefetch_bucket(&self, bucket: Bucket) {
+        if let Some(index) = self.index(bucket) {
+            self.memory.prefetch_lock(index);
+        }
+    }
+
     /// Bytes of the table's own memory, apart from long values. They do not change.
     pub fn footprint(&self) -> usize {
         self.memory.footprint()
