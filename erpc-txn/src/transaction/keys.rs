@@ -95,6 +95,10 @@ impl Keys {
         look(self.accesses.borrow().find(place).and_then(Entry::current))
     }
 
+    pub(crate) fn knows(&self, place: Place) -> bool {
+        self.accesses.borrow().find(place).is_some()
+    }
+
     pub(crate) fn is_locked(&self, place: Place) -> bool {
         self.accesses.borrow().find(place).is_some_and(|entry| entry.is_locked)
     }

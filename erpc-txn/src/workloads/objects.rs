@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::SmallVec;
+
 use super::{Failed, Random, Workload, table};
 use crate::cluster::Placement;
 use crate::codec::TypedTable;
@@ -32,9 +34,9 @@ pub struct Objects {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Choice {
     /// The keys to read.
-    pub reads: Vec<u64>,
+    pub reads: SmallVec<[u64; 4]>,
     /// The keys to write, and their values.
-    pub writes: Vec<(u64, [u8; 40])>,
+    pub writes: SmallVec<[(u64, [u8; 40]); 2]>,
 }
 
 impl Objects {
@@ -66,7 +68,7 @@ impl Workload for Objects {
 
     fn choose(&self, placement: &dyn Placement, random: &mut Random) -> Choice {
         let mut choice = Choice::default();
-        let mut chosen: Vec<(u64, u16)> = Vec::with_capacity(self.keys as usize);
+        let mut chosen: SmallVec<[(u64, u16); 4]> = SmallVec::new();
         let partitions = usize::from(placement.partitions());
         for at in 0..self.keys as usize {
             // All primaries have keys already: start over with them.
@@ -107,9 +109,13 @@ impl Workload for Objects {
     }
 
     async fn run<B: Backend>(&self, tx: &Transaction<B>, choice: &Choice) -> Result<i64, Abort> {
+        if let ([key], []) = (&choice.reads[..], &choice.writes[..]) {
+            tx.read(OBJECTS, *key).await?.ok_or(Failed)?;
+            return Ok(0);
+        }
         let mut batch = tx.batch();
         let reads = choice.reads.iter().map(|&key| batch.read(OBJECTS, key));
-        let mut tickets: Vec<_> = reads.collect();
+        let mut tickets: SmallVec<[_; 4]> = reads.collect();
         tickets.extend(choice.writes.iter().map(|&(key, _)| batch.read_for_update(OBJECTS, key)));
         let mut found = batch.send().await?;
         for ticket in tickets {

@@ -182,9 +182,9 @@ fn objects_have_different_primaries() {
         assert_eq!(keys.len(), 4);
     }
     let value = [9; 40];
-    succeeds(&loaded, objects::Choice { reads: vec![1], writes: vec![(2, value)] });
+    succeeds(&loaded, objects::Choice { reads: [1][..].into(), writes: [(2, value)][..].into() });
     assert_eq!(loaded.stored(OBJECTS.id(), 2), Some(value.to_vec()));
-    fails(&loaded, objects::Choice { reads: vec![100], writes: vec![(3, value)] });
+    fails(&loaded, objects::Choice { reads: [100][..].into(), writes: [(3, value)][..].into() });
     assert_ne!(loaded.stored(OBJECTS.id(), 3), Some(value.to_vec()));
 }
 
