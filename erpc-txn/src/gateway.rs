@@ -5,7 +5,10 @@
 //! locks. So a program never holds a lock or a record itself.
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,14 +26,108 @@ use crate::transaction::sealed::Backend;
 #[derive(Debug, erpc::Service)]
 #[erpc(service = proto::Gateway)]
 pub struct Gateway<T: Transport = Udp> {
+    limits: GatewayLimits,
+    /// The attempts of each client that run now.
+    running: Mutex<HashMap<Option<SocketAddr>, usize>>,
     transport: PhantomData<fn(T)>,
 }
 
-impl<T: Transport> Gateway<T> {
-    /// The service. All endpoints of a server may share it.
+/// What a member does at most for programs outside of the cluster, so that a faulty one does not hold
+/// its locks and memory.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct GatewayLimits {
+    /// The longest time of an attempt. A program that wants more gets this. Default: 10 s.
+    pub time: Duration,
+    /// The most keys of an attempt. Default: 10,000.
+    pub keys: usize,
+    /// The most attempts of one client, an address and port, at the same time. Over a transport without
+    /// such addresses, all clients are one. Default: 1,000.
+    pub attempts: usize,
+}
+
+impl Default for GatewayLimits {
+    fn default() -> Self {
+        Self { time: Duration::from_secs(10), keys: 10_000, attempts: 1000 }
+    }
+}
+
+impl GatewayLimits {
+    /// The default limits.
     #[must_use]
     pub fn new() -> Self {
-        Self { transport: PhantomData }
+        Self::default()
+    }
+
+    /// With attempts of at most this time.
+    #[must_use]
+    pub fn time(mut self, time: Duration) -> Self {
+        self.time = time;
+        self
+    }
+
+    /// With at most this many keys of an attempt.
+    #[must_use]
+    pub fn keys(mut self, keys: usize) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// With at most this many attempts of one client at the same time.
+    #[must_use]
+    pub fn attempts(mut self, attempts: usize) -> Self {
+        self.attempts = attempts;
+        self
+    }
+}
+
+/// An attempt of a client, which is counted.
+struct Counted<'a, T: Transport> {
+    gateway: &'a Gateway<T>,
+    client: Option<SocketAddr>,
+}
+
+impl<T: Transport> Drop for Counted<'_, T> {
+    fn drop(&mut self) {
+        let mut running = self.gateway.running();
+        if let Some(count) = running.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&self.client);
+            }
+        }
+    }
+}
+
+impl<T: Transport> Gateway<T> {
+    /// The service, with the default limits. All endpoints of a server may share it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_limits(GatewayLimits::new())
+    }
+
+    /// The service with these limits.
+    #[must_use]
+    pub fn with_limits(limits: GatewayLimits) -> Self {
+        Self { limits, running: Mutex::default(), transport: PhantomData }
+    }
+
+    /// Counts an attempt, unless the client has too many.
+    fn count(&self, client: Option<SocketAddr>) -> Result<Counted<'_, T>, Status> {
+        let mut running = self.running();
+        let count = running.entry(client).or_default();
+        if *count >= self.limits.attempts {
+            let most = self.limits.attempts;
+            let why = format!("the client has {most} transactions at this member; run fewer");
+            return Err(Status::resource_exhausted(why));
+        }
+        *count += 1;
+        Ok(Counted { gateway: self, client })
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<Option<SocketAddr>, usize>> {
+        // The counts have no invariant that a panic could break.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn node(&self) -> Result<Node<T>, Status> {
@@ -51,16 +148,21 @@ impl<T: Transport> proto::Gateway for Gateway<T> {
         request: Request<'_, Incoming<proto::Step>>,
         outgoing: Outgoing<proto::StepReply>,
     ) -> Result<(), Status> {
+        let _counted = self.count(request.peer())?;
         let mut incoming = request.into_message();
         let node = self.node()?;
         let Some(mut step) = incoming.next().await? else { return Ok(()) };
+        if let Some(reason) = node.stopping() {
+            let ending = Some(ending(&TransactError::Aborted(reason)));
+            return Ok(outgoing.send(&proto::StepReply { ending, ..Default::default() }).await?);
+        }
         let now = now_at::<T>();
-        let deadline = now + Duration::from_micros(step.time_us);
+        let deadline = now + Duration::from_micros(step.time_us).min(self.limits.time);
         let transaction = node.begin(now, deadline);
         let id = transaction.attempt.id().map_or(0, |id| id.get());
         loop {
             let is_last = step.commit;
-            let done = take(&node, &transaction, step).await;
+            let done = take(&node, &transaction, step, self.limits.keys).await;
             let mut reply = proto::StepReply { transaction: id, ..Default::default() };
             match done {
                 Ok(found) if !is_last => reply.found = found,
@@ -129,8 +231,9 @@ async fn take<T: Transport>(
     node: &Node<T>,
     transaction: &Transaction<T>,
     step: proto::Step,
+    most: usize,
 ) -> Result<Vec<proto::Found>, TransactError> {
-    let found = match access(transaction, &step).await {
+    let found = match access(transaction, &step, most).await {
         Ok(found) => found,
         Err(abort) => {
             node.release(&transaction.attempt).await;
@@ -146,7 +249,12 @@ async fn take<T: Transport>(
 async fn access<T: Transport>(
     transaction: &Transaction<T>,
     step: &proto::Step,
+    most: usize,
 ) -> Result<Vec<proto::Found>, Abort> {
+    let known = transaction.attempt.keys().with(<[_]>::len);
+    if known + step.accesses.len() > most {
+        return Err(Abort::new(Reason::TooManyKeys(most)));
+    }
     let wanted = |access: &proto::Access| {
         let access =
             service::access(access).map_err(|failure| transaction.abort(failure.reason))?;
@@ -212,6 +320,8 @@ fn ending(error: &TransactError) -> proto::Ending {
         Reason::NoTable(table) => (Why::NoTable, Some(Place { table, key: 0 }), None, 0),
         Reason::ValueTooLong { place, len } => (Why::ValueTooLong, Some(place), None, len),
         Reason::TooLong(len) => (Why::TooLong, None, None, len),
+        Reason::TooManyKeys(most) => (Why::TooManyKeys, None, None, most),
+        Reason::Stopping(node) => (Why::Stopping, None, Some(node), 0),
         Reason::Explicit(_)
         | Reason::Value { .. }
         | Reason::Ended

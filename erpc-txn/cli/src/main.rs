@@ -11,7 +11,6 @@
 mod bench;
 mod config;
 mod failure;
-mod greeting;
 mod machine;
 mod member;
 mod output;

@@ -10,13 +10,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::Args;
-use erpc::{EndpointConfig, Handle, Nexus, Seat, UdpConfig};
+use erpc::{Handle, Nexus, Seat, Udp, UdpConfig};
 use erpc_txn::cluster::{Membership, NodeId};
+use erpc_txn::coordinator::{JoinError, Node, endpoint_config};
 use erpc_txn::participant::Participant;
 
 use crate::config::Cluster;
 use crate::failure::Failure;
-use crate::greeting::Greeter;
 use crate::member::{self, Addresses};
 use crate::output;
 
@@ -51,14 +51,8 @@ pub(crate) struct LocalArgs {
 const LAST_TRANSACTIONS: Duration = Duration::from_secs(2);
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
-/// Sessions notice within seconds that a member is dead.
-fn endpoint_config() -> EndpointConfig {
-    EndpointConfig::new()
-        .slots(64)
-        .ping_interval(Duration::from_millis(500))
-        .liveness_timeout(Duration::from_secs(2))
-        .connect_timeout(Duration::from_secs(1))
-}
+/// A member that has not joined after this time names the nodes that do not answer.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What happens to a process with members.
 pub(crate) enum Event {
@@ -221,22 +215,40 @@ fn serve_seat(
     let (endpoint, node) = member::open(seat, endpoint_config(), participant, thread, &addresses)?;
     give.send(endpoint.handle()).unwrap_or_default();
     if thread == 0 {
-        let greeter = Greeter::new(&endpoint, participant, addresses);
-        drop(endpoint.spawn(greeter.run(tell.clone())));
+        let (node, tell) = (node.clone(), tell.clone());
+        drop(endpoint.spawn(async move {
+            // The receiver lives as long as the members.
+            tell.send(join(&node, &addresses).await).unwrap_or_default();
+        }));
     }
     endpoint.run_until(|| stop.load(Ordering::Acquire));
     endpoint.block_on(async {
-        let idle = async {
-            while node.active() > 0 {
-                erpc::sleep(Duration::from_millis(1)).await;
-            }
-        };
         // What goes on after this has an unknown outcome anyway: the memory is lost.
-        erpc::timeout(LAST_TRANSACTIONS, idle).await.unwrap_or_default();
+        erpc::timeout(LAST_TRANSACTIONS, node.drain()).await.unwrap_or_default();
         endpoint.drain(LAST_ANSWERS).await
     });
     endpoint.shutdown();
     Ok(())
+}
+
+/// Waits until the member serves, or another member refuses it.
+async fn join(node: &Node<Udp>, addresses: &Addresses) -> Event {
+    let ready = match erpc::timeout(PATIENCE, node.ready()).await {
+        Ok(ready) => ready,
+        Err(_) => {
+            let silent: Vec<_> = node.unreachable().iter().map(ToString::to_string).collect();
+            if !silent.is_empty() {
+                let (me, silent) = (node.participant().node(), silent.join(", "));
+                eprintln!("erpc-txn: node {me} waits for nodes {silent}");
+            }
+            node.ready().await
+        }
+    };
+    let Err(JoinError { node: expected, why }) = ready else { return Event::Ready };
+    let me = node.participant().node();
+    let address = addresses.get(&expected).map_or_else(String::new, ToString::to_string);
+    let text = format!("node {me} cannot join: at {address}, expected node {expected}: {why}");
+    Event::Failed(Failure::new(text))
 }
 
 /// Tells of the first signal that asks the process to end.

@@ -234,6 +234,8 @@ fn outcome(ending: proto::Ending, transaction: Option<Owner>) -> Result<(), Tran
         Why::NotReady => of_node(Reason::NotReady),
         Why::Deadline => Reason::Deadline,
         Why::TooLong => Reason::TooLong(len),
+        Why::TooManyKeys => Reason::TooManyKeys(len),
+        Why::Stopping => of_node(Reason::Stopping),
     };
     Err(TransactError::Aborted(reason))
 }

@@ -17,7 +17,7 @@ use erpc::raw::Instant;
 use erpc::{CallError, Channel, Transport, Udp};
 
 use crate::proto::{self, LocalGatewayClient};
-use crate::transaction::attempts::{self, Coordinate};
+use crate::transaction::attempts::{self, Coordinate, now_at};
 use crate::transaction::{Abort, Limits, TransactError};
 
 /// A transaction of a program outside of the cluster.
@@ -49,7 +49,9 @@ impl<T: Transport> Cluster<T> {
             Some((u16::try_from(table.id).ok()?, usize::try_from(table.max_value).ok()?))
         };
         let tables = description.tables.iter().filter_map(table).collect();
-        Ok(Self { inner: Rc::new(Inner { client, tables, random: Cell::new(1) }) })
+        // Programs that meet the same conflicts must not pause for the same times.
+        let random = now_at::<T>().as_nanos() | 1;
+        Ok(Self { inner: Rc::new(Inner { client, tables, random: Cell::new(random) }) })
     }
 
     /// Runs a transaction, with the default [`Limits`]. The closure runs once per attempt, perhaps

@@ -30,7 +30,7 @@ pub(super) enum Message {
     Commit(Role, Bytes),
     Unlock {
         transaction: Owner,
-        places: Vec<Place>,
+        places: Places,
         bury: bool,
     },
     /// Frees the record of an aborted transaction.
@@ -40,8 +40,26 @@ pub(super) enum Message {
     },
 }
 
+/// Keys, few as a rule.
+pub(super) type Places = SmallVec<[Place; 2]>;
+
 /// Messages to nodes, few as a rule.
 pub(super) type Messages = SmallVec<[(NodeId, Message); 3]>;
+
+/// The most keys in a message that unlocks. A transaction may lock more than a message can hold.
+const MAX_UNLOCKED: usize = 1000;
+
+/// What unlocks these keys' buckets at a node.
+pub(super) fn unlock(
+    node: NodeId,
+    transaction: Owner,
+    places: &[Place],
+    bury: bool,
+) -> impl Iterator<Item = (NodeId, Message)> {
+    places.chunks(MAX_UNLOCKED).map(move |places| {
+        (node, Message::Unlock { transaction, places: SmallVec::from_slice(places), bury })
+    })
+}
 
 /// What became of a message.
 #[derive(Debug)]
@@ -345,5 +363,24 @@ impl<T: Transport, F: Future + 'static> Drop for Background<T, F> {
 impl From<&Place> for proto::Place {
     fn from(place: &Place) -> Self {
         Self { table: place.table.into(), key: place.key }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_keys_are_unlocked_by_several_messages() {
+        let places: Vec<_> = (0..2500).map(|key| Place { table: 1, key }).collect();
+        let transaction = Owner::new(1).expect("not 0");
+        let mut unlocked = Vec::new();
+        for (node, message) in unlock(NodeId(3), transaction, &places, true) {
+            let Message::Unlock { places, bury: true, .. } = message else { panic!("{message:?}") };
+            assert!(node == NodeId(3) && places.len() <= MAX_UNLOCKED);
+            unlocked.extend(places);
+        }
+        assert_eq!(unlocked, places);
+        assert_eq!(unlock(NodeId(3), transaction, &[], true).count(), 0);
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use erpc::Transport;
+use erpc::{Transport, join_all};
 
 use super::Inner;
 use super::peers::Peer;
@@ -43,14 +43,14 @@ impl<T: Transport> Inner<T> {
                 self.is_freeing.set(false);
                 return;
             }
-            for peer in waiting {
+            let telling = waiting.into_iter().filter(|peer| {
                 let is_buried = peer.buried.get().is_some_and(|of| of < self.sequences.floor());
                 // While transactions run, their records tell the logs.
                 let is_told = peer.was_told.replace(false) || peer.is_down();
-                if !is_told && (is_buried || peer.space.has_ended()) {
-                    self.free_at(peer).await;
-                }
-            }
+                !is_told && (is_buried || peer.space.has_ended())
+            });
+            // At once: a node that does not answer must not delay the others.
+            join_all(telling.map(|peer| Box::pin(self.free_at(peer))).collect::<Vec<_>>()).await;
         }
     }
 

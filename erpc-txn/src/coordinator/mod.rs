@@ -52,6 +52,7 @@ use counts::Counting;
 pub use counts::Counts;
 use erpc::{Channel, Endpoint, Handle, Transport, Udp};
 pub use handle::NodeHandle;
+pub use peers::{JoinError, endpoint_config};
 use peers::{Peer, Peers};
 pub use recorder::Recorder;
 use sequence::Sequences;
@@ -85,6 +86,8 @@ struct Inner<T: Transport> {
     transacted: Cell<u64>,
     /// A task frees records, see `freeing`.
     is_freeing: Cell<bool>,
+    /// No transaction begins any more.
+    is_draining: Cell<bool>,
     /// For pauses between attempts.
     random: Cell<u64>,
     recorder: RefCell<Option<Recorder>>,
@@ -153,6 +156,7 @@ impl<T: Transport> Node<T> {
             counting: Counting::default(),
             transacted: Cell::new(0),
             is_freeing: Cell::new(false),
+            is_draining: Cell::new(false),
             random: Cell::new(random),
             recorder: RefCell::default(),
             handle: on.handle(),
@@ -217,12 +221,33 @@ impl<T: Transport> Node<T> {
     }
 
     /// Waits until all members have accepted this one, so that it serves.
-    pub async fn ready(&self) {
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`] if a member refuses this one, or is another than expected. It will not change.
+    pub async fn ready(&self) -> Result<(), JoinError> {
         let (mut pause, longest) = peers::PAUSES;
         while !self.inner.participant.is_active() {
+            if let Some(error) = self.inner.peers.values().find_map(|peer| peer.refusal()) {
+                return Err(error);
+            }
             erpc::sleep(pause).await;
             pause = (pause * 2).min(longest);
         }
+        Ok(())
+    }
+
+    /// Begins no transaction any more, also none of programs outside of the cluster, and waits until
+    /// those that have begun have ended. A transaction that waits for a node which does not answer may
+    /// never end, so limit the wait. The node goes on to serve the others, until its endpoint ends.
+    pub async fn drain(&self) {
+        self.inner.is_draining.set(true);
+        self.inner.sequences.idle().await;
+    }
+
+    /// Why no transaction may begin now.
+    pub(crate) fn stopping(&self) -> Option<Reason> {
+        self.inner.is_draining.get().then(|| Reason::Stopping(self.inner.me()))
     }
 }
 

@@ -1,12 +1,14 @@
 //! The other members, as one coordinator sees them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use erpc::{CallError, Channel, Transport};
+use erpc::{CallError, Channel, EndpointConfig, Transport};
 
 use super::space::{MAX_TOLD, Space};
 use crate::cluster::NodeId;
@@ -32,8 +34,40 @@ pub(super) struct Peer<T: Transport> {
     pub(super) space: Space,
     /// A record has told the member of ended transactions since this was last looked at.
     pub(super) was_told: Cell<bool>,
+    /// Why the members do not belong together, since the last introduction.
+    refusal: RefCell<Option<String>>,
     /// The last transaction that the member has buried, until it knows that the floor has passed it.
     pub(super) buried: Cell<Option<u64>>,
+}
+
+/// A member cannot join the others: they are of different clusters, have different configurations, or
+/// one of them has restarted and lost its memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JoinError {
+    /// The member that is not the expected one, or refuses.
+    pub node: NodeId,
+    /// Why, for people.
+    pub why: String,
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at the address of node {}: {}", self.node, self.why)
+    }
+}
+
+impl Error for JoinError {}
+
+/// How to open the endpoint of a member: with as many slots as a session can have, because one session
+/// carries the messages of all transactions to a node, and so that a node is known to be unavailable
+/// within a second after it died.
+#[must_use]
+pub fn endpoint_config() -> EndpointConfig {
+    EndpointConfig::new()
+        .slots(64)
+        .ping_interval(Duration::from_millis(100))
+        .liveness_timeout(Duration::from_millis(400))
+        .connect_timeout(Duration::from_millis(200))
 }
 
 /// Whether a member answers.
@@ -74,6 +108,7 @@ impl<T: Transport> Peer<T> {
             incarnation: Cell::new(None),
             space: Space::default(),
             was_told: Cell::new(false),
+            refusal: RefCell::new(None),
             buried: Cell::new(None),
         }
     }
@@ -159,13 +194,43 @@ impl<T: Transport> Peer<T> {
 
     async fn introduce(&self, participant: &Participant) -> bool {
         let message = proto::Introduction::from(participant.introduction());
-        let Ok(reply) = self.client.meet(message).await else { return false };
-        let Some(member) = &reply.member else { return false };
-        let Ok(member) = service::introduction(member) else { return false };
+        let met = match self.client.meet(message).await {
+            Ok(reply) => self.compare(participant, &reply),
+            Err(CallError::NoSuchMethod(_)) => {
+                Err("it is no node of a transaction store, or one of another version".into())
+            }
+            Err(_) => return false,
+        };
         let limits = self.channel.backends().into_iter().filter_map(|backend| backend.max_request);
         self.max_request.set(limits.min().or(self.max_request.get()));
-        reply.verdict() == Verdict::Done
-            && member.node == self.node
-            && participant.accepted(member).is_ok()
+        let is_met = met.is_ok();
+        self.refusal.replace(met.err());
+        is_met
+    }
+
+    /// Whether the members belong together, or why not.
+    fn compare(&self, participant: &Participant, reply: &proto::MeetReply) -> Result<(), String> {
+        let me = participant.introduction();
+        let member = reply.member.as_ref().map(service::introduction);
+        let Some(Ok(member)) = member else { return Err("it does not say who it is".into()) };
+        if member.node != self.node {
+            return Err(format!("it is node {}; compare the addresses", member.node));
+        }
+        if member.epoch != me.epoch {
+            return Err(format!("it has epoch {}, and this node {}", member.epoch, me.epoch));
+        }
+        if member.configuration != me.configuration {
+            return Err("it is of another cluster, or has another configuration".into());
+        }
+        if reply.verdict() != Verdict::Done {
+            return Err(reply.reason.clone());
+        }
+        participant.accepted(member).map_err(|refusal| refusal.to_string())
+    }
+
+    /// Why the member and this one do not belong together, if they do not.
+    pub(super) fn refusal(&self) -> Option<JoinError> {
+        let why = self.refusal.borrow().clone()?;
+        Some(JoinError { node: self.node, why })
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::deliver::{Message, Messages};
+use super::deliver::{Message, Messages, unlock};
 use crate::cluster::{NodeId, Placement};
 use crate::log::{
     Coordinator, EncodeError, Entry as RecordEntry, Group, Groups, Operation, Partitions, Record,
@@ -153,7 +153,8 @@ fn unlocks(placement: &dyn Placement, transaction: Owner, entries: &[Entry]) -> 
             nodes.entry(primary).or_default().push(place);
         }
     }
-    let message = |(node, places)| (node, Message::Unlock { transaction, places, bury: false });
-    unlocks.extend(nodes.into_iter().map(message));
+    for (node, places) in nodes {
+        unlocks.extend(unlock(node, transaction, &places, false));
+    }
     unlocks
 }

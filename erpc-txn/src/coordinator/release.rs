@@ -1,19 +1,18 @@
 //! The end of an attempt that does not commit.
 
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use erpc::Transport;
+use smallvec::SmallVec;
 
 use super::Inner;
-use super::deliver::{Doubt, Message, Messages, in_foreground};
+use super::deliver::{Doubt, Message, Messages, Places, in_foreground, unlock};
 use super::execute::{Lock, LockState};
 use super::transaction::Attempt;
 use crate::check::Outcome;
 use crate::cluster::NodeId;
 use crate::mutants::mutant;
-use crate::participant::Place;
 use crate::table::Owner;
 
 impl<T: Transport> Attempt<T> {
@@ -75,18 +74,26 @@ pub(super) fn unlocks(transaction: Owner, locks: &[Lock]) -> Messages {
     if locks.is_empty() {
         return Messages::new();
     }
-    let mut nodes: BTreeMap<NodeId, (Vec<Place>, bool)> = BTreeMap::new();
+    let mut nodes: SmallVec<[(NodeId, Places, bool); 3]> = SmallVec::new();
     for lock in locks.iter().filter(|lock| lock.state != LockState::Free) {
         let is_forgotten = mutant!(SentLocksForgotten) && lock.state == LockState::Sent;
         if mutant!(AbortKeepsLocks) || is_forgotten {
             continue;
         }
-        let (places, bury) = nodes.entry(lock.node).or_default();
-        places.push(lock.place);
-        *bury |= lock.state == LockState::Sent;
+        let is_sent = lock.state == LockState::Sent;
+        match nodes.iter_mut().find(|(node, _, _)| *node == lock.node) {
+            Some((_, places, bury)) => {
+                places.push(lock.place);
+                *bury |= is_sent;
+            }
+            None => nodes.push((lock.node, Places::from_slice(&[lock.place]), is_sent)),
+        }
     }
-    let message = |(node, (places, bury))| (node, Message::Unlock { transaction, places, bury });
-    nodes.into_iter().map(message).collect()
+    nodes.sort_by_key(|(node, _, _)| *node);
+    let messages = |(node, places, bury): &(NodeId, Places, bool)| {
+        unlock(*node, transaction, places, *bury).collect::<Messages>()
+    };
+    nodes.iter().flat_map(messages).collect()
 }
 
 impl<T: Transport> Drop for Attempt<T> {

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use crate::mutants::mutant;
+use crate::waiters::Waiters;
 
 /// The transactions that have not ended.
 #[derive(Debug)]
@@ -12,11 +13,13 @@ pub(super) struct Sequences {
     next: Cell<u64>,
     /// Ascending. Few, because each is a task or a commit that waits for a node.
     active: RefCell<VecDeque<u64>>,
+    /// For the end of the last one.
+    waiting: Waiters,
 }
 
 impl Sequences {
     pub(super) fn new() -> Self {
-        Self { next: Cell::new(1), active: RefCell::new(VecDeque::new()) }
+        Self { next: Cell::new(1), active: RefCell::default(), waiting: Waiters::default() }
     }
 
     /// The number of a new transaction.
@@ -32,6 +35,16 @@ impl Sequences {
         let mut active = self.active.borrow_mut();
         if let Ok(at) = active.binary_search(&sequence) {
             active.remove(at);
+        }
+        if active.is_empty() {
+            self.waiting.wake();
+        }
+    }
+
+    /// Waits until all transactions have ended.
+    pub(super) async fn idle(&self) {
+        while self.active() > 0 {
+            self.waiting.wait().await;
         }
     }
 

@@ -89,6 +89,9 @@ impl<T: Transport> Node<T> {
         if transacted.is_multiple_of(EAGER) {
             yield_now().await;
         }
+        if let Some(reason) = self.stopping() {
+            return Err(TransactError::Aborted(reason));
+        }
         attempts::run::<T, _, _>(self, limits, body).await
     }
 

@@ -44,6 +44,8 @@ pub enum Reason {
     /// A node has not met all members yet, or a call to it has just failed and it is not known yet
     /// whether it is there.
     NotReady(NodeId),
+    /// The node that coordinates is about to stop, and begins no transaction any more.
+    Stopping(NodeId),
     /// The deadline passed before the commit began.
     Deadline,
     /// The transaction's closure wanted it.
@@ -69,6 +71,8 @@ pub enum Reason {
     },
     /// The writes together have this many bytes, more than the log or a message can hold.
     TooLong(usize),
+    /// A program outside of the cluster may access only this many keys in a transaction.
+    TooManyKeys(usize),
     /// The closure used the transaction after its end.
     Ended,
     /// The closure gave up an access, or returned while another task made one.
@@ -139,6 +143,7 @@ impl fmt::Display for Reason {
                 write!(f, "node {node} cannot be reached or has lost its memory")
             }
             Self::NotReady(node) => write!(f, "node {node} has not met all members yet, or again"),
+            Self::Stopping(node) => write!(f, "node {node} is about to stop"),
             Self::Deadline => f.write_str("the deadline passed before the commit began"),
             Self::Explicit(error) => error.fmt(f),
             Self::Value { place: Place { table, key }, error } => {
@@ -154,6 +159,9 @@ impl fmt::Display for Reason {
                 f,
                 "the value of key {key} of table {table} has {len} bytes, more than the table allows"
             ),
+            Self::TooManyKeys(most) => {
+                write!(f, "a program may access at most {most} keys in a transaction; use several")
+            }
             Self::TooLong(len) => write!(
                 f,
                 "the writes have {len} bytes; write less at once, or configure larger logs and messages"

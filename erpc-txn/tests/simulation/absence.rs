@@ -1,5 +1,7 @@
 //! Nodes that do not answer.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use erpc_txn::cluster::{NodeId, Placement};
@@ -67,6 +69,32 @@ fn writes_without_a_replica_are_refused_within_a_second() {
     assert_eq!(cluster.hosts[1].participant.locks().len(), locks, "no lock of it is left");
     // Others go on.
     insert(&cluster, 0, key_at(&cluster, &[0, 1]), PATIENT).expect("its nodes live");
+}
+
+/// A session that ends does not mean that its member is dead.
+#[test]
+fn a_member_that_answers_again_soon_is_not_called_unavailable() {
+    let cluster = Cluster::start(1, 3, 1, &settings());
+    let key = key_at(&cluster, &[2, 0]);
+    insert(&cluster, 0, key, PATIENT).expect("all nodes live");
+    // Longer than a session lives without an answer, but not by 300 ms.
+    cluster.hosts[2].server.cut_off();
+    let ended = Rc::new(RefCell::new(None));
+    let tell = Rc::clone(&ended);
+    cluster.spawn(&cluster.hosts[0], move |node| async move {
+        let limits = Limits::new().deadline(PATIENT);
+        let read = node.transact_within(limits, async |tx| tx.read(KEYS, key).await).await;
+        tell.replace(Some(read));
+    });
+    let is_noticed =
+        |cluster: &Cluster| !cluster.hosts[0].node().expect("it lives").unreachable().is_empty();
+    assert!(cluster.run_until(Duration::from_secs(1), is_noticed), "the session lives");
+    // The first introduction fails meanwhile, after 200 ms.
+    cluster.driver.run_for(Duration::from_millis(230));
+    cluster.hosts[2].server.reconnect();
+    assert!(cluster.run_until(Duration::from_secs(2), |_| ended.borrow().is_some()), "no end");
+    let read = ended.take().expect("it has ended");
+    assert_eq!(read.expect("the member is there"), Some(b"value".to_vec()));
 }
 
 #[test]

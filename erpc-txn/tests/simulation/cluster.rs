@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use erpc::service::Routes;
 use erpc::testing::{VirtualNetwork, VirtualServer, VirtualTransport};
-use erpc::{Channel, Endpoint, EndpointConfig, Service};
+use erpc::{Channel, Endpoint, Service};
 use erpc_txn::cluster::{NodeId, Placement, Ring};
-use erpc_txn::coordinator::{Node, Recorder};
-use erpc_txn::gateway::Gateway;
+use erpc_txn::coordinator::{Node, Recorder, endpoint_config};
+use erpc_txn::gateway::{Gateway, GatewayLimits};
 use erpc_txn::participant::{Participant, Settings};
 use erpc_txn::service::Member;
 
@@ -37,19 +37,16 @@ pub(crate) struct Cluster {
     pub(crate) driver: Endpoint<VirtualTransport>,
 }
 
-/// Sessions notice within half a second that a member is dead.
-pub(crate) fn config() -> EndpointConfig {
-    EndpointConfig::new()
-        .ping_interval(Duration::from_millis(100))
-        .liveness_timeout(Duration::from_millis(400))
-        .connect_timeout(Duration::from_millis(200))
+/// Low ones, which tests reach.
+pub(crate) fn gateway_limits() -> GatewayLimits {
+    GatewayLimits::new().time(Duration::from_secs(5)).keys(100).attempts(50)
 }
 
 fn routes(participant: &Arc<Participant>) -> Routes {
     let mut routes = Routes::new();
     let member = Arc::new(Member::new(Arc::clone(participant)));
     member.register(&mut routes).expect("the methods do not collide");
-    let gateway = Arc::new(Gateway::<VirtualTransport>::new());
+    let gateway = Arc::new(Gateway::<VirtualTransport>::with_limits(gateway_limits()));
     gateway.register(&mut routes).expect("the methods do not collide");
     routes
 }
@@ -74,7 +71,7 @@ impl Cluster {
         let host = |&node: &NodeId| {
             let participant = Participant::new(node, 1, ring.clone(), settings.clone());
             let participant = Arc::new(participant.expect("the tables are small"));
-            let server = network.serve_routes_with(routes(&participant), config());
+            let server = network.serve_routes_with(routes(&participant), endpoint_config());
             let server = server.expect("the settings are within bounds");
             Host {
                 server,
@@ -164,6 +161,11 @@ impl Host {
     /// None if the member is dead.
     pub(crate) fn node(&self) -> Option<VirtualNode> {
         self.node.borrow().clone()
+    }
+
+    /// The coordinator of the member after its restart.
+    pub(crate) fn again(&self) -> Option<VirtualNode> {
+        self.again.borrow().as_ref().map(|(_, node)| node.clone())
     }
 
     /// Whether the member has restarted and serves.

@@ -12,6 +12,7 @@ mod outside;
 mod planted;
 mod protocol;
 mod random;
+mod stopping;
 mod workload;
 
 use erpc_txn::codec::TypedTable;

@@ -7,10 +7,11 @@ use std::time::Duration;
 use erpc::Channel;
 use erpc::testing::VirtualTransport;
 use erpc_txn::cluster::{NodeId, Placement};
-use erpc_txn::coordinator::{Limits, Reason, TransactError};
+use erpc_txn::coordinator::{Limits, Reason, TransactError, endpoint_config};
 use erpc_txn::proto::{Access, Kind, LocalGatewayClient, Step};
+use erpc_txn::table::Config;
 
-use crate::cluster::{Cluster, config};
+use crate::cluster::Cluster;
 use crate::{KEYS, settings};
 
 /// The first key of which this node is the primary.
@@ -198,7 +199,8 @@ fn a_program_that_reads_no_replies_holds_no_lock_after_its_time() {
     });
     put.expect("nobody else writes");
     assert_clean(&cluster);
-    let endpoint = cluster.network.endpoint_with(config()).expect("the settings are valid");
+    let endpoint =
+        cluster.network.endpoint_with(endpoint_config()).expect("the settings are valid");
     let channel = Channel::to(&endpoint, vec![cluster.hosts[0].server.route()]).build();
     let (steps, replies) = LocalGatewayClient::<VirtualTransport>::new(channel).run();
     endpoint.spawn(async move {
@@ -214,4 +216,29 @@ fn a_program_that_reads_no_replies_holds_no_lock_after_its_time() {
     assert!(cluster.run_until(Duration::from_millis(100), is_locked), "it does not lock");
     assert!(cluster.run_until(Duration::from_millis(400), |now| !is_locked(now)), "locks stay");
     drop(replies);
+}
+
+/// More keys than fit into one message that unlocks.
+#[test]
+fn many_locks_are_freed() {
+    const KEYS_LOCKED: u64 = 2500;
+    let mut settings = settings();
+    settings.tables = [(KEYS.id(), Config::new(10_000))].into();
+    let cluster = Cluster::start(1, 3, 1, &settings);
+    let locked = cluster.run(&cluster.hosts[0], |node| async move {
+        let participant = std::sync::Arc::clone(node.participant());
+        let aborted = node.transact(async |tx| {
+            for keys in (0..KEYS_LOCKED).collect::<Vec<_>>().chunks(500) {
+                let mut batch = tx.batch();
+                keys.iter().for_each(|&key| batch.insert(KEYS, key, &value()));
+                batch.send().await?;
+            }
+            Err::<(), _>(tx.abort("enough"))
+        });
+        let aborted = aborted.await.expect_err("it wants to");
+        assert!(matches!(aborted, TransactError::Aborted(Reason::Explicit(_))), "{aborted:?}");
+        participant.locks().len()
+    });
+    assert_eq!(locked, 0, "those at the own node");
+    assert_clean(&cluster);
 }

@@ -1,23 +1,24 @@
 //! Programs outside of the cluster.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use erpc::testing::VirtualTransport;
 use erpc::{Channel, Endpoint};
 use erpc_txn::client;
-use erpc_txn::coordinator::{Limits, Reason, TransactError};
+use erpc_txn::coordinator::{Limits, Reason, TransactError, endpoint_config};
 use erpc_txn::participant::Place;
 
-use crate::cluster::{Cluster, config};
+use crate::cluster::{Cluster, gateway_limits};
 use crate::{KEYS, settings};
 
 type Outside = client::Cluster<VirtualTransport>;
 
 /// A program with an endpoint of its own, and its way to these members.
 fn program(cluster: &Cluster, members: &[usize]) -> (Endpoint<VirtualTransport>, Outside) {
-    let endpoint = cluster.network.endpoint_with(config()).expect("the settings are within bounds");
+    let endpoint =
+        cluster.network.endpoint_with(endpoint_config()).expect("the settings are within bounds");
     let routes: Vec<_> = members.iter().map(|&at| cluster.hosts[at].server.route()).collect();
     let channel = Channel::to(&endpoint, routes).build();
     let connected = endpoint.block_on(Outside::connect(channel)).expect("they live");
@@ -164,4 +165,63 @@ fn a_program_that_dies_or_dawdles_leaves_no_locks() {
     let lost = error.take();
     assert!(matches!(lost, Some(TransactError::Aborted(Reason::Disconnected(_)))), "{lost:?}");
     drop(endpoint);
+}
+
+#[test]
+fn a_program_that_wants_too_much_is_refused() {
+    let cluster = Cluster::start(4, 3, 1, &settings());
+    let (endpoint, outside) = program(&cluster, &[0]);
+    let limits = gateway_limits();
+
+    let keys = limits.keys as u64;
+    let read = |count| outside.transact(async move |tx| tx.read_all(KEYS, 0..count).await);
+    endpoint.block_on(read(keys)).expect("as many keys are allowed");
+    let refused = endpoint.block_on(read(keys + 1)).expect_err("one key more");
+    assert!(
+        matches!(refused, TransactError::Aborted(Reason::TooManyKeys(most)) if most == limits.keys),
+        "{refused:?}"
+    );
+
+    let waiting = Rc::new(Cell::new(0));
+    for _ in 0..limits.attempts {
+        let (outside, waiting) = (outside.clone(), Rc::clone(&waiting));
+        endpoint.spawn(async move {
+            let held = outside.transact(async |tx| {
+                tx.read(KEYS, 1).await?;
+                waiting.set(waiting.get() + 1);
+                erpc::sleep(Duration::from_millis(100)).await;
+                Ok(())
+            });
+            held.await.expect("nobody writes");
+            waiting.set(waiting.get() - 1);
+        });
+    }
+    endpoint.run_for(Duration::from_millis(50));
+    assert_eq!(waiting.get(), limits.attempts, "as many attempts are allowed");
+    let one = || outside.transact(async |tx| tx.read(KEYS, 1).await);
+    let refused = endpoint.block_on(one()).expect_err("one attempt more");
+    let TransactError::Aborted(Reason::Disconnected(why)) = &refused else { panic!("{refused:?}") };
+    assert!(why.contains("run fewer"), "{why}");
+    endpoint.run_for(Duration::from_millis(100));
+    assert_eq!(waiting.get(), 0);
+    endpoint.block_on(one()).expect("the others have ended");
+}
+
+#[test]
+fn a_program_gets_no_more_time_than_members_allow() {
+    let cluster = Cluster::start(5, 3, 1, &settings());
+    let (endpoint, outside) = program(&cluster, &[0]);
+    let ever = Limits::new().deadline(Duration::from_secs(1 << 40)).attempts(1);
+    let begun = cluster.network.elapsed();
+    let held = outside.transact_within(ever, async |tx| {
+        tx.insert(KEYS, 1, &b"one".to_vec()).await?;
+        erpc::sleep(gateway_limits().time * 2).await;
+        Ok(())
+    });
+    let ended = endpoint.block_on(held);
+    assert!(cluster.network.elapsed() - begun >= gateway_limits().time);
+    assert!(matches!(ended, Err(TransactError::Aborted(Reason::Deadline))), "{ended:?}");
+    for host in &cluster.hosts {
+        assert_eq!(host.participant.locks(), []);
+    }
 }

@@ -108,7 +108,8 @@ fn lane<W: Workload>(
         let handle = endpoint.handle();
         shared.handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
         let ready = endpoint.block_on(endpoint.timeout(MEETING, node.ready()));
-        ready.map_err(|_| Failure::new("the nodes do not meet"))?;
+        let ready = ready.map_err(|_| Failure::new("the nodes do not meet"))?;
+        ready.map_err(Failure::of("the nodes do not meet"))?;
         Ok((endpoint, node))
     });
     shared.met.fetch_add(1, Ordering::AcqRel);
