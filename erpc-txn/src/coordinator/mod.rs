@@ -207,12 +207,14 @@ impl<T: Transport> Node<T> {
         self.inner.own_space.records() + others.sum::<usize>()
     }
 
-    /// The members that this thread cannot reach: a call failed, and no introduction has succeeded
-    /// since.
+    /// The members that this thread cannot reach: they have not met this one, or a call failed, and no
+    /// introduction has succeeded since.
     #[must_use]
     pub fn unreachable(&self) -> Vec<NodeId> {
-        let down = self.inner.peers.values().filter(|peer| peer.is_down());
-        down.map(|peer| peer.node).collect()
+        let participant = &self.inner.participant;
+        let is_out_of_reach =
+            |peer: &&Rc<Peer<T>>| peer.is_down() || !participant.has_met(peer.node);
+        self.inner.peers.values().filter(is_out_of_reach).map(|peer| peer.node).collect()
     }
 
     /// Records all further attempts, for the checker of serializability.
