@@ -280,6 +280,7 @@ impl Run {
             }
         }
         self.check_locks(&attempts)?;
+        self.check_memory()?;
         self.check_replicas(&attempts)?;
         self.check_replay(&attempts)?;
         self.check_money()
@@ -300,6 +301,24 @@ impl Run {
         for (item, accounts) in buckets {
             history.set_initial(item, accounts.len() as u64, accounts);
         }
+    }
+
+    /// When nothing runs any more, all replicas of a partition use the same memory: what locks had
+    /// reserved and what reads had held is free. Dead nodes may leave both.
+    fn check_memory(&self) -> Result<(), String> {
+        let ring = &self.cluster.ring;
+        let all = (0..ring.partitions()).flat_map(|of| [1, 2].map(|table| (of, table)));
+        for (partition, table) in all.filter(|_| self.report.kills == 0) {
+            let usage = |node: &NodeId| {
+                let replica = self.cluster.host(*node).participant.replica(table, partition);
+                replica.expect("it is there").usage()
+            };
+            let usages: Vec<_> = ring.replicas(partition).iter().map(usage).collect();
+            if usages.windows(2).any(|pair| pair[0] != pair[1]) {
+                return Err(format!("memory of partition {partition}, table {table}: {usages:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Locks are left only where a dead node is needed to free them.
