@@ -19,6 +19,10 @@ use crate::member;
 /// The time for which the members may be meeting.
 pub(super) const MEETING: Duration = Duration::from_secs(20);
 
+/// The deadline of transactions. A busy machine may not run a node for seconds, which is no reason to
+/// end a long run.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 pub(super) struct Plan<W> {
     pub(super) args: SettingsArgs,
     pub(super) workload: Arc<W>,
@@ -63,7 +67,7 @@ impl<W: Workload> Plan<W> {
         spinner.finish_and_clear();
         let (rows, secs) = (HumanCount(rows.iter().sum()), began.elapsed().as_secs_f64());
         eprintln!("loaded {rows} rows, those of backups included, in {secs:.1} s");
-        let limits = Limits::new().attempts(args.attempts);
+        let limits = Limits::new().attempts(args.attempts).deadline(PATIENCE);
         let intervals = args.interval().map(|_| Arc::new(Intervals::new()));
         let (args, workload) = (args.clone(), Arc::new(workload));
         Ok(Self { args, workload, ring, participants, limits, intervals })

@@ -27,7 +27,7 @@ const KEYS: u64 = 48;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
 /// The time after which a caller must have an outcome: its member has then noticed, or the caller has,
 /// that somebody is dead. Wide, for busy machines.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What all callers learned.
 pub(crate) struct Learned {

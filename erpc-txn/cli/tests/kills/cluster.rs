@@ -13,7 +13,7 @@ use crate::holdings::{END, Holdings};
 use crate::member::{BUG, MEMBER, NODES};
 
 /// Longer than members need to meet, also on a busy machine.
-const MEETING: Duration = Duration::from_secs(20);
+const MEETING: Duration = Duration::from_secs(60);
 
 /// Longer than it takes until each kind of request has come often, also on a busy machine.
 const DYING: Duration = Duration::from_secs(60);

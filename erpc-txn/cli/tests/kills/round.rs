@@ -61,8 +61,8 @@ pub(crate) struct Report {
 const COMMITS: u64 = 40;
 /// The load goes on after the trouble.
 const AFTERWARDS: Duration = Duration::from_millis(400);
-/// The time for survivors to settle.
-const SETTLING: Duration = Duration::from_secs(20);
+/// The time for survivors to settle, and for one transaction afterwards. Wide, for busy machines.
+const SETTLING: Duration = Duration::from_secs(60);
 
 impl Round {
     /// # Errors
@@ -208,7 +208,7 @@ impl After {
         report: &mut Report,
     ) -> Result<(), String> {
         let endpoint = callers::endpoint();
-        let limits = Limits::new().deadline(Duration::from_secs(5)).attempts(3);
+        let limits = Limits::new().deadline(SETTLING).attempts(3);
         for node in cluster.live() {
             let way = callers::connect(&endpoint, cluster.addresses[usize::from(node.0)])?;
             for key in self.keys() {
@@ -244,6 +244,7 @@ impl After {
         report: &mut Report,
     ) -> Result<(), String> {
         let endpoint = callers::endpoint();
+        let limits = Limits::new().deadline(SETTLING);
         let lives = |nodes: &[NodeId]| !nodes.iter().any(|&node| Some(node) == self.dead);
         let coordinators = cluster.live().filter(|&node| lives(self.ring.log_replicas(node)));
         let mut appended = Vec::new();
@@ -253,8 +254,10 @@ impl After {
             let keys = self.keys().into_iter().filter(|key| lives(of(key)));
             for key in keys.filter(|&key| !self.is_locked(holdings, key)).take(20) {
                 let element = u64::MAX / 2 - appended.len() as u64;
-                let done = endpoint
-                    .block_on(way.transact(async |tx| callers::append(&tx, key, element).await));
+                let done =
+                    endpoint.block_on(way.transact_within(limits, async |tx| {
+                        callers::append(&tx, key, element).await
+                    }));
                 done.map_err(|error| format!("node {node} appends to key {key}: {error}"))?;
                 appended.push(Operation::Append { key, element });
             }
