@@ -292,7 +292,7 @@ mod tests {
         for (at, name) in ["memory", "logs", "p50", "p99"].into_iter().enumerate() {
             let grows = (0..9).map(|time| {
                 let mut row = flat;
-                row[at] *= 1.0 + 0.2 * f64::from(time);
+                row[at] *= 1.0 + 0.5 * f64::from(time);
                 row
             });
             let grown = verdict(grows).grown().expect("it grows");
