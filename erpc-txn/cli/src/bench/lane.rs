@@ -13,6 +13,7 @@ use erpc_txn::cluster::{NodeId, Placement};
 use erpc_txn::coordinator::{Counts, Limits, Node, Recorder};
 use erpc_txn::workloads::{Outcome, Random, Workload, attempt};
 
+use super::intervals::Intervals;
 use super::plan::{Plan, Stage, Stages};
 use super::tally::Tally;
 use crate::machine;
@@ -25,6 +26,7 @@ pub(super) struct Lane<W, T: Transport> {
     state: Rc<State<W>>,
     /// What the lane has seen last, and its counters at that time.
     seen: Stage,
+    interval: u64,
     start: Mark,
     end: Mark,
 }
@@ -37,6 +39,7 @@ struct State<W> {
     tally: RefCell<Tally>,
     running: Cell<u32>,
     recorder: Option<(Recorder, usize)>,
+    intervals: Option<Arc<Intervals>>,
 }
 
 /// A moment of a lane.
@@ -80,6 +83,7 @@ impl<W: Workload, T: Transport> Lane<W, T> {
             tally: RefCell::new(Tally::new(W::KINDS.len())),
             running: Cell::new(plan.args.tasks),
             recorder,
+            intervals: plan.intervals.clone(),
         });
         for task in 0..plan.args.tasks {
             let number = lane << 32 | u64::from(task);
@@ -88,11 +92,17 @@ impl<W: Workload, T: Transport> Lane<W, T> {
             drop(endpoint.spawn(async move { state.work(node, limits, random).await }));
         }
         let mark = Mark::now(&node);
-        Self { node, state, seen: Stage::Warmup, start: mark, end: mark }
+        Self { node, state, seen: Stage::Warmup, interval: 0, start: mark, end: mark }
     }
 
     /// Takes notice of the stage. To be called often, in the lane's thread.
     pub(super) fn look(&mut self) {
+        if let Some(intervals) = &self.state.intervals
+            && intervals.now() != self.interval
+        {
+            intervals.add(self.interval, self.state.tally.borrow_mut().take_recent());
+            self.interval = intervals.now();
+        }
         let stage = self.state.stages.now();
         if stage == self.seen {
             return;

@@ -8,6 +8,7 @@ use erpc::{Channel, Endpoint, EndpointConfig, Transport};
 use erpc_txn::coordinator::Node;
 use erpc_txn::workloads::Workload;
 
+use super::intervals::Verdict;
 use super::lane::{Lane, Ran};
 use super::plan::{MEETING, Plan, Schedule, Stages};
 use crate::failure::Failure;
@@ -16,7 +17,7 @@ use crate::{machine, member};
 /// The clock is read after so many rounds over all nodes.
 const ROUNDS: u32 = 64;
 
-pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<Vec<Ran>, Failure> {
+pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<(Vec<Ran>, Option<Verdict>), Failure> {
     machine::pin(plan.args.core)?;
     let hub = MemHub::new();
     // A transaction has at most one message in flight to each other node.
@@ -39,7 +40,7 @@ pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<Vec<Ran>, Failure> {
     }
     meet(&nodes)?;
     let stages = Arc::new(Stages::default());
-    let schedule = Schedule::start(&plan.args);
+    let mut schedule = Schedule::start(plan);
     let start = |(lane, (endpoint, node)): (usize, &(Endpoint<_>, Node<_>))| {
         Lane::start(endpoint, node.clone(), lane as u64, plan, &stages)
     };
@@ -53,7 +54,7 @@ pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<Vec<Ran>, Failure> {
         schedule.tick(&stages);
         lanes.iter_mut().for_each(Lane::look);
     }
-    Ok(lanes.into_iter().map(Lane::finish).collect())
+    Ok((lanes.into_iter().map(Lane::finish).collect(), schedule.finish()?))
 }
 
 /// Runs the nodes until all have met.

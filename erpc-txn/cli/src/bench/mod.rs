@@ -3,10 +3,12 @@
 //! * `plan`: the cluster and the workload, built.
 //! * `lane`: one thread of one node: its tasks and their tally.
 //! * `mem`, `udp`: the lanes run, on one thread or on one each.
-//! * `audit`: whether all was right. `figures`, `report`: the results.
+//! * `audit`: whether all was right. `intervals`: whether nothing grows.
+//! * `figures`, `report`: the results.
 
 mod audit;
 mod figures;
+mod intervals;
 mod lane;
 mod mem;
 mod plan;
@@ -104,6 +106,10 @@ struct SettingsArgs {
     /// With `--check`, end the run after this many attempts
     #[arg(long, global = true, default_value = "2000000")]
     check_limit: NonZeroU64,
+    /// Print a line of JSON for each interval of so many seconds, and fail if memory, logs or
+    /// latencies grow: compares the last third of the run with the first
+    #[arg(long, global = true, value_name = "SECS", value_parser = seconds)]
+    interval: Option<f64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -141,6 +147,10 @@ impl SettingsArgs {
         Duration::from_secs_f64(self.secs)
     }
 
+    fn interval(&self) -> Option<Duration> {
+        self.interval.map(Duration::from_secs_f64)
+    }
+
     fn check(&self) -> Result<(), Failure> {
         if self.replicas > self.nodes {
             let Self { replicas, nodes, .. } = self;
@@ -152,6 +162,19 @@ impl SettingsArgs {
             return Err(Failure::new(
                 "--transport mem has one thread for all nodes; use --transport udp for --threads",
             ));
+        }
+        if self.interval.is_some() && self.check {
+            return Err(Failure::new(
+                "--check records all transactions, so memory grows; leave out --check or --interval",
+            ));
+        }
+        if let Some(interval) = self.interval
+            && interval * intervals::PARTS as f64 > self.secs
+        {
+            let Self { secs, .. } = self;
+            return Err(Failure::new(format!(
+                "--interval {interval} does not fit three times into --secs {secs}"
+            )));
         }
         Ok(())
     }
@@ -195,10 +218,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 fn measure<W: Workload>(name: &str, workload: W, args: &SettingsArgs) -> Result<(), Failure> {
     let plan = Plan::new(workload, args)?;
     let before = args.check.then(|| audit::Before::of(&plan)).transpose()?;
-    let mut lanes = match args.transport {
+    let (mut lanes, verdict) = match args.transport {
         Transport::Mem => mem::run(&plan)?,
         Transport::Udp => udp::run(&plan)?,
     };
+    if let Some(verdict) = &verdict {
+        output::line(verdict.json())?;
+    }
     let audit = before.map(|before| before.audit(&plan, &mut lanes)).transpose()?;
     let figures = figures::Figures::new(args, &lanes, audit.as_ref());
     let text = report::text(name, W::KINDS, args, &lanes, &figures, audit.as_ref());
@@ -207,5 +233,9 @@ fn measure<W: Workload>(name: &str, workload: W, args: &SettingsArgs) -> Result<
         return Err(Failure::new(format!("the check failed: {wrong}")));
     }
     let broken = lanes.iter().find_map(|lane| lane.tally.broken.as_ref());
-    broken.map_or(Ok(()), |error| Err(Failure::new(format!("a transaction failed: {error}"))))
+    if let Some(error) = broken {
+        return Err(Failure::new(format!("a transaction failed: {error}")));
+    }
+    let grown = verdict.and_then(|verdict| verdict.grown());
+    grown.map_or(Ok(()), |grown| Err(Failure::new(format!("the run is not flat: {grown}"))))
 }

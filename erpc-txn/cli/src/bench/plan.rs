@@ -12,11 +12,16 @@ use erpc_txn::workloads::{Workload, load};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use super::SettingsArgs;
+use super::intervals::{Intervals, Verdict, Watch};
 use crate::failure::Failure;
 use crate::member;
 
 /// The time for which the members may be meeting.
 pub(super) const MEETING: Duration = Duration::from_secs(20);
+
+/// The deadline of transactions. A busy machine may not run a node for seconds, which is no reason to
+/// end a long run.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Plan<W> {
     pub(super) args: SettingsArgs,
@@ -25,6 +30,8 @@ pub(super) struct Plan<W> {
     /// By node. They have the population.
     pub(super) participants: Vec<Arc<Participant>>,
     pub(super) limits: Limits,
+    /// If the run is watched for growth.
+    pub(super) intervals: Option<Arc<Intervals>>,
 }
 
 impl<W: Workload> Plan<W> {
@@ -60,8 +67,10 @@ impl<W: Workload> Plan<W> {
         spinner.finish_and_clear();
         let (rows, secs) = (HumanCount(rows.iter().sum()), began.elapsed().as_secs_f64());
         eprintln!("loaded {rows} rows, those of backups included, in {secs:.1} s");
-        let limits = Limits::new().attempts(args.attempts);
-        Ok(Self { args: args.clone(), workload: Arc::new(workload), ring, participants, limits })
+        let limits = Limits::new().attempts(args.attempts).deadline(PATIENCE);
+        let intervals = args.interval().map(|_| Arc::new(Intervals::new()));
+        let (args, workload) = (args.clone(), Arc::new(workload));
+        Ok(Self { args, workload, ring, participants, limits, intervals })
     }
 }
 
@@ -101,21 +110,34 @@ pub(super) struct Schedule {
     warmup: Duration,
     secs: Duration,
     bar: ProgressBar,
+    watch: Option<Watch>,
+    /// Why the run ends early.
+    failure: Option<Failure>,
 }
 
 impl Schedule {
     /// Begins now.
-    pub(super) fn start(args: &SettingsArgs) -> Self {
+    pub(super) fn start<W>(plan: &Plan<W>) -> Self {
+        let args = &plan.args;
         let secs = args.secs();
         let warmup = (secs / 5).clamp(Duration::from_millis(50), Duration::from_secs(2));
         let style = ProgressStyle::with_template("{bar:40} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
-        let bar = ProgressBar::new((warmup + secs).as_millis() as u64).with_style(style);
-        Self { began: Instant::now(), warmup, secs, bar }
+        let began = Instant::now();
+        let watch = plan.intervals.as_ref().zip(args.interval()).map(|(intervals, length)| {
+            let (intervals, participants) = (Arc::clone(intervals), plan.participants.clone());
+            Watch::start(intervals, participants, args.lanes() as usize, began + warmup, length)
+        });
+        // The lines of intervals show the progress, too.
+        let bar = match watch {
+            Some(_) => ProgressBar::hidden(),
+            None => ProgressBar::new((warmup + secs).as_millis() as u64).with_style(style),
+        };
+        Self { began, warmup, secs, bar, watch, failure: None }
     }
 
     /// Moves to the stage of the present time, and shows the progress.
-    pub(super) fn tick(&self, stages: &Stages) {
+    pub(super) fn tick(&mut self, stages: &Stages) {
         let passed = self.began.elapsed();
         let (stage, message) = match passed {
             _ if passed < self.warmup => (Stage::Warmup, "warming up"),
@@ -123,10 +145,22 @@ impl Schedule {
             _ => (Stage::Over, ""),
         };
         stages.advance(stage);
+        if let Some(Err(failure)) = self.watch.as_mut().map(Watch::tick) {
+            self.failure.get_or_insert(failure);
+            stages.advance(Stage::Over);
+        }
         self.bar.set_message(message);
         self.bar.set_position(passed.as_millis() as u64);
         if stages.now() == Stage::Over {
             self.bar.finish_and_clear();
+        }
+    }
+
+    /// What the run shows, if it was watched.
+    pub(super) fn finish(self) -> Result<Option<Verdict>, Failure> {
+        match self.failure {
+            Some(failure) => Err(failure),
+            None => Ok(self.watch.map(|watch| watch.verdict())),
         }
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Tally {
     pub(super) kinds: Vec<Kind>,
     /// Of transactions that succeeded, in ns.
     pub(super) latencies: Histogram<u64>,
+    /// Those of the present interval.
+    recent: Histogram<u64>,
     /// Keys of transactions, and those of them whose primary is the lane's node.
     pub(super) keys: u64,
     pub(super) local_keys: u64,
@@ -46,12 +48,18 @@ impl Tally {
         Self {
             kinds: vec![Kind::default(); kinds],
             latencies: latencies(),
+            recent: latencies(),
             keys: 0,
             local_keys: 0,
             added: 0,
             is_unsure: false,
             broken: None,
         }
+    }
+
+    /// The latencies since the last call.
+    pub(super) fn take_recent(&mut self) -> Histogram<u64> {
+        std::mem::replace(&mut self.recent, latencies())
     }
 
     /// Adds a transaction. Returns whether the lane may go on.
@@ -79,6 +87,7 @@ impl Tally {
                 Outcome::Succeeded(_) => {
                     kind.succeeded += 1;
                     self.latencies.saturating_record(took.as_nanos() as u64);
+                    self.recent.saturating_record(took.as_nanos() as u64);
                 }
                 Outcome::Failed => kind.failed += 1,
                 Outcome::Conflicted => kind.conflicted += 1,

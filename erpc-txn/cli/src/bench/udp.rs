@@ -10,6 +10,7 @@ use erpc::{Handle, IdlePolicy, Nexus, Seat, UdpConfig};
 use erpc_txn::participant::Participant;
 use erpc_txn::workloads::Workload;
 
+use super::intervals::Verdict;
 use super::lane::{Lane, Ran};
 use super::mem::endpoint_config;
 use super::plan::{MEETING, Plan, Schedule, Stage, Stages};
@@ -35,7 +36,7 @@ struct Shared {
     handles: Mutex<Vec<Handle>>,
 }
 
-pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<Vec<Ran>, Failure> {
+pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<(Vec<Ran>, Option<Verdict>), Failure> {
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let threads = usize::from(plan.args.threads.get());
     let bind = |_: &_| Nexus::bind(loopback, threads, UdpConfig::new());
@@ -65,7 +66,7 @@ pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<Vec<Ran>, Failure> {
         while shared.met.load(Ordering::Acquire) < lanes {
             thread::sleep(TICK);
         }
-        let schedule = Schedule::start(&plan.args);
+        let mut schedule = Schedule::start(plan);
         while shared.stages.now() != Stage::Over {
             thread::sleep(TICK);
             schedule.tick(&shared.stages);
@@ -74,7 +75,8 @@ pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<Vec<Ran>, Failure> {
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|_| Err(Failure::new("a thread panicked")))
         };
-        threads.into_iter().map(join).collect()
+        let lanes: Result<_, _> = threads.into_iter().map(join).collect();
+        Ok((lanes?, schedule.finish()?))
     })
 }
 

@@ -66,6 +66,23 @@ fn a_benchmark_runs_over_udp_with_several_threads() {
 }
 
 #[test]
+fn a_run_stays_flat() {
+    let args = "bench smallbank --transport udp --tasks 2 --rows 2000 --secs 20 --interval 1";
+    let ended = run(&args.split(' ').collect::<Vec<_>>(), "");
+    let intervals = ended.output.iter().filter(|line| line.starts_with("{\"at_s\":"));
+    assert!(intervals.count() >= 3, "{ended:?}");
+    let verdict = ended.output.iter().find(|line| line.starts_with("{\"memory_flat\":"));
+    let verdict = verdict.unwrap_or_else(|| panic!("no verdict: {ended:?}"));
+    assert!(verdict.starts_with("{\"memory_flat\":true"), "{verdict}");
+    assert!(verdict.contains("\"logs_flat\":true"), "{verdict}");
+    // Other load on the machine makes latencies grow. Then this must be said.
+    let is_flat = !verdict.contains("_flat\":false");
+    assert_eq!(ended.code, Some(if is_flat { 0 } else { 1 }), "{ended:?}");
+    let is_named = ended.errors.iter().any(|line| line.contains("the run is not flat: p"));
+    assert_eq!(is_named, !is_flat, "{ended:?}");
+}
+
+#[test]
 fn all_local_transactions_end() {
     let figure = figures("objects --nodes 1 --replicas 1", 1000.0);
     assert_eq!((figure("messages_per_attempt"), figure("local_share")), (0.0, 1.0));
@@ -90,6 +107,8 @@ fn impossible_settings_are_refused() {
     };
     bench("tatp --nodes 2", "--replicas 3 needs as many nodes");
     bench("tatp --threads 2", "use --transport udp for --threads");
+    bench("tatp --secs 3 --interval 2", "--interval 2 does not fit three times into --secs 3");
+    bench("tatp --secs 3 --interval 1 --check", "leave out --check or --interval");
     bench("tatp --rows 4294967296", "lower --rows");
     bench("objects --reads 2 --writes 3", "--writes 3 of --reads 2 keys");
     let ended = run(&["bench", "tatp", "--rows", "10", "--core", "9999"], "");
