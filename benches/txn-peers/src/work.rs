@@ -205,3 +205,69 @@ fn smallbank_changes(choice: smallbank::Choice, balances: &[i64]) -> Option<Chan
     };
     Some(Changes { writes, added })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::convert::Infallible;
+
+    use super::*;
+
+    type Store = HashMap<(u16, u64), Vec<u8>>;
+
+    fn loaded(work: &Work) -> Store {
+        let mut store = Store::new();
+        let Ok(()) = work.rows(|table, key, value| {
+            store.insert((table, key), value.to_vec());
+            Ok::<_, Infallible>(())
+        });
+        store
+    }
+
+    fn read(store: &Store, rows: &[Row]) -> Values {
+        rows.iter().map(|row| store.get(&(row.table, row.key)).cloned()).collect()
+    }
+
+    fn money(store: &Store) -> i64 {
+        store.values().map(|value| i64::from_le_bytes(value[..].try_into().expect("8 bytes"))).sum()
+    }
+
+    #[test]
+    fn reads_of_tatp_succeed_as_often_as_the_definition_says() {
+        let work = Work::tatp_reads(5_000);
+        let store = loaded(&work);
+        let mut random = Random::new(3);
+        // Those that were made and those that succeeded, by kind.
+        let mut counts = [(0, 0); 3];
+        for _ in 0..60_000 {
+            let choice = work.choose(&mut random);
+            let Choice::Tatp(_, kind) = &choice else { panic!("{choice:?}") };
+            let (made, succeeded) = &mut counts[Tatp::kind(kind)];
+            *made += 1;
+            *succeeded += u32::from(choice.changes(&read(&store, &choice.reads())).is_some());
+        }
+        for ((made, succeeded), expected) in counts.into_iter().zip([1.0, 0.625, 0.204]) {
+            let share = f64::from(succeeded) / f64::from(made);
+            assert!((share - expected).abs() < 0.03, "{counts:?}, and {expected} was expected");
+        }
+    }
+
+    #[test]
+    fn smallbank_changes_the_sum_of_all_money_by_what_it_says() {
+        let work = Work::smallbank(100);
+        let mut store = loaded(&work);
+        let mut random = Random::new(4);
+        for _ in 0..5_000 {
+            let choice = work.choose(&mut random);
+            let before = money(&store);
+            let changes = choice.changes(&read(&store, &choice.reads()));
+            assert_eq!(choice.only_reads(), changes.as_ref().is_some_and(|c| c.writes.is_empty()));
+            let Some(changes) = changes else { continue };
+            for (row, balance) in changes.writes {
+                store.insert((row.table, row.key), balance.to_le_bytes().to_vec());
+            }
+            assert_eq!(money(&store), before + changes.added, "{choice:?}");
+        }
+        assert_eq!(read(&store, &work.accounts()).len(), store.len());
+    }
+}
