@@ -12,5 +12,6 @@ pub mod market {
     erpc::include_proto!("market.v1");
 }
 
+pub mod bank;
 pub mod port;
 pub mod warehouse;

@@ -7,10 +7,13 @@ use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 16] = [
+const RUST: [&str; 19] = [
     "build.rs",
     "src/lib.rs",
+    "src/bank/member.rs",
+    "src/bank/mod.rs",
     "src/warehouse.rs",
+    "tests/bank.rs",
     "tests/chapters.rs",
     "tests/log.rs",
     "src/port/helloworld_client.rs",

@@ -256,6 +256,15 @@ capacity = 1000
         assert!(readme.contains(EXAMPLE), "the README shows another file");
     }
 
+    /// The file of the guide, whose chapter shows it.
+    #[test]
+    fn the_bank_of_the_guide_is_right() {
+        let cluster = Cluster::parse(include_str!("../../../docs/bank.toml")).expect("it is right");
+        assert_eq!(cluster.membership.placement().nodes().len(), 3);
+        let names: Vec<_> = cluster.tables.values().map(String::as_str).collect();
+        assert_eq!(names, ["accounts", "transfers"]);
+    }
+
     #[test]
     fn clusters_with_other_names_have_other_settings() {
         let settings = |text: &str| Cluster::parse(text).expect("it is right").settings.tables;

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::Args;
-use erpc::{Handle, Nexus, Seat, Udp, UdpConfig};
+use erpc::{Handle, IdlePolicy, Nexus, Seat, Udp, UdpConfig};
 use erpc_txn::cluster::{Membership, NodeId};
 use erpc_txn::coordinator::{JoinError, Node, endpoint_config};
 use erpc_txn::participant::Participant;
@@ -213,6 +213,8 @@ fn serve_seat(
     give: &Sender<Handle>,
 ) -> Result<(), Failure> {
     let (endpoint, node) = member::open(seat, endpoint_config(), participant, thread, &addresses)?;
+    // Members on one machine may have more threads than it has cores.
+    endpoint.set_idle_policy(IdlePolicy::YieldThenSleep { spin: IdlePolicy::DEFAULT_SPIN });
     give.send(endpoint.handle()).unwrap_or_default();
     if thread == 0 {
         let (node, tell) = (node.clone(), tell.clone());

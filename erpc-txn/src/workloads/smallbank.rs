@@ -28,11 +28,16 @@ pub const CHECKING: TypedTable<u64, i64> = TypedTable::new(2);
 /// The first balance of each account, in cents.
 pub const INITIAL: i64 = 100_000_000_000;
 
-const DEPOSIT: i64 = 130;
-const PAYMENT: i64 = 500;
-const SAVED: i64 = 2020;
-const CHECK: i64 = 500;
-const OVERDRAWN_CHECK: i64 = 600;
+/// What DEPOSIT_CHECKING adds, in cents.
+pub const DEPOSIT: i64 = 130;
+/// What SEND_PAYMENT moves, in cents.
+pub const PAYMENT: i64 = 500;
+/// What TRANSACT_SAVING adds, in cents.
+pub const SAVED: i64 = 2020;
+/// What WRITE_CHECK takes, in cents.
+pub const CHECK: i64 = 500;
+/// What WRITE_CHECK takes if both accounts together have less than [`CHECK`], in cents.
+pub const OVERDRAWN_CHECK: i64 = 600;
 
 /// SmallBank with a number of customers.
 #[derive(Clone, Copy, Debug)]

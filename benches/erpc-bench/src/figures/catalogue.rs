@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use super::bars::{ERPC, from_zero, push_bar};
 use super::chart::{Axis, Bar, Chart, Group, Panel, Plot, Scale, Series};
-use super::data::{self, Row};
+use super::data::{self, Row, distinct, median_of};
+use super::transactions::{txn_growth, txn_load, txn_mem};
 use crate::failure::Failure;
 
 /// A picture, and how to draw it.
@@ -14,7 +16,7 @@ pub(super) struct Figure {
     draw: fn(&[Row]) -> Chart,
 }
 
-pub(super) const FIGURES: [Figure; 15] = [
+pub(super) const FIGURES: [Figure; 18] = [
     Figure { name: "calls", data: "calls.jsonl", draw: calls },
     Figure { name: "latency", data: "calls.jsonl", draw: latency },
     Figure { name: "sessions", data: "sessions.jsonl", draw: sessions },
@@ -30,6 +32,9 @@ pub(super) const FIGURES: [Figure; 15] = [
     Figure { name: "paths-one-client", data: "paths.jsonl", draw: paths_one_client },
     Figure { name: "scale", data: "scale.jsonl", draw: scale },
     Figure { name: "queue", data: "queue.jsonl", draw: queue },
+    Figure { name: "txn-mem", data: "txn-mem.jsonl", draw: txn_mem },
+    Figure { name: "txn-load", data: "txn-load.jsonl", draw: txn_load },
+    Figure { name: "txn-growth", data: "txn-growth.jsonl", draw: txn_growth },
 ];
 
 impl Figure {
@@ -51,8 +56,7 @@ impl Figure {
     }
 }
 
-/// Styles (indices of colors) of erpc's bars and of bars for bare sockets.
-const ERPC: usize = 0;
+/// Style (index of a color) of bars for bare sockets.
 const BARE: usize = 4;
 /// Congestion control: its name in the data, its name in pictures, its style.
 const CONTROLS: [(&str, &str, usize); 5] = [
@@ -62,46 +66,6 @@ const CONTROLS: [(&str, &str, usize); 5] = [
     ("dcqcn", "DCQCN", 2),
     ("thesis", "Timely (thesis)", 5),
 ];
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
-}
-
-/// The median of a field over all rows that `wanted` accepts and that have a number in the field;
-/// `None` if there are none.
-fn median_of<'a>(rows: &'a [Row], field: &str, wanted: impl Fn(&Row) -> bool + 'a) -> Option<f64> {
-    median(rows.iter().filter(|row| wanted(row)).filter_map(|row| row.number(field)).collect())
-}
-
-/// Adds a bar with the median of `field` and, if `upper` is given and was measured, the median of
-/// `upper`. Adds no bar if `field` was not measured.
-fn push_bar(
-    bars: &mut Vec<Bar>,
-    (label, style): (&str, usize),
-    (rows, field, upper): (&[Row], &str, Option<&str>),
-    wanted: impl Fn(&Row) -> bool,
-) {
-    if let Some(value) = median_of(rows, field, &wanted) {
-        let upper = upper.and_then(|upper| median_of(rows, upper, &wanted));
-        bars.push(Bar { label: label.to_owned(), style, value, upper });
-    }
-}
-
-/// A linear axis from zero that has room for all bars.
-fn from_zero(label: &'static str, groups: &[Group]) -> Axis {
-    let bars = groups.iter().flat_map(|group| &group.bars);
-    let most = bars.map(|bar| bar.upper.unwrap_or(bar.value)).fold(0.0, f64::max);
-    Axis { label, scale: Scale::Linear, range: (0.0, most.max(f64::MIN_POSITIVE)) }
-}
-
-/// Values of `field`, in increasing order, without duplicates.
-fn distinct(rows: &[Row], field: &str) -> Vec<f64> {
-    let mut values: Vec<f64> = rows.iter().filter_map(|row| row.number(field)).collect();
-    values.sort_by(f64::total_cmp);
-    values.dedup();
-    values
-}
 
 /// A bar: its workload, its stack (program and system calls), its label and its style.
 type Echo = (&'static str, &'static str, &'static str, usize);

@@ -66,6 +66,29 @@ pub(crate) fn rows(text: &str) -> Result<Vec<Row>, String> {
     parsed.collect()
 }
 
+/// The median of a field over all rows that `wanted` accepts and that have a number in the field;
+/// `None` if there are none.
+pub(super) fn median_of<'a>(
+    rows: &'a [Row],
+    field: &str,
+    wanted: impl Fn(&Row) -> bool + 'a,
+) -> Option<f64> {
+    median(rows.iter().filter(|row| wanted(row)).filter_map(|row| row.number(field)).collect())
+}
+
+/// Values of `field`, in increasing order, without duplicates.
+pub(super) fn distinct(rows: &[Row], field: &str) -> Vec<f64> {
+    let mut values: Vec<f64> = rows.iter().filter_map(|row| row.number(field)).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    values
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
 /// The part of a line that is not parsed yet.
 struct Parser<'a>(&'a str);
 

@@ -1,9 +1,11 @@
 //! `figures`: draws pictures of results from the lines of JSON that the other commands print. So a
 //! picture can be drawn again without a measurement.
 
+mod bars;
 mod catalogue;
 mod chart;
 mod data;
+mod transactions;
 
 use std::fs;
 use std::path::PathBuf;

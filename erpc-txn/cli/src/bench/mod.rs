@@ -41,7 +41,11 @@ pub(crate) struct BenchArgs {
 #[derive(Subcommand)]
 enum What {
     /// A mobile telephone network: mostly reads of one row
-    Tatp,
+    Tatp {
+        /// Only the transactions that read
+        #[arg(long)]
+        only_reads: bool,
+    },
     /// A bank: mostly small writes, many to popular accounts
     Smallbank,
     /// Objects of 40 bytes: each transaction accesses R keys, and writes W of them on average
@@ -185,11 +189,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     settings.check()?;
     let rows = settings.rows.get().saturating_mul(settings.lanes());
     match args.what {
-        What::Tatp => {
+        What::Tatp { only_reads } => {
             let subscribers = u32::try_from(rows).map_err(|_| {
                 Failure::new(format!("{rows} subscribers; lower --rows, 4 billion is the most"))
             })?;
-            measure("tatp", Tatp::new(subscribers), settings)
+            let tatp = Tatp::new(subscribers);
+            match only_reads {
+                true => measure("tatp-reads", tatp.only_reads(), settings),
+                false => measure("tatp", tatp, settings),
+            }
         }
         What::Smallbank => measure("smallbank", SmallBank::new(rows), settings),
         What::Objects { reads, writes } if writes > reads => {
