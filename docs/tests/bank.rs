@@ -46,7 +46,7 @@ impl Bank {
             let thread = thread::spawn(move || {
                 let (endpoint, node) = member::open(me, 1, &by_node, seat).expect("it opens");
                 give.send(endpoint.handle()).expect("the test waits");
-                endpoint.block_on(node.ready());
+                endpoint.block_on(node.ready()).expect("they belong together");
                 ready.fetch_add(1, Ordering::Release);
                 endpoint.run_until(|| until.load(Ordering::Acquire));
             });

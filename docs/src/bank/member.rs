@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use erpc::service::Routes;
-use erpc::{Channel, Endpoint, EndpointConfig, Seat, Service, Udp};
+use erpc::{Channel, Endpoint, Seat, Service, Udp};
 use erpc_txn::TypedTable;
 use erpc_txn::cluster::{NodeId, Placement, Ring};
-use erpc_txn::coordinator::Node;
+use erpc_txn::coordinator::{Node, endpoint_config};
 use erpc_txn::gateway::Gateway;
 use erpc_txn::participant::{Participant, Settings};
 use erpc_txn::service::Member;
@@ -49,11 +48,8 @@ pub fn open(
     let mut routes = Routes::new();
     Arc::new(Member::new(participant.clone())).register(&mut routes)?;
     Arc::new(Gateway::<Udp>::new()).register(&mut routes)?;
-    // Notices within two seconds that another member is dead.
-    let config = EndpointConfig::new()
-        .ping_interval(Duration::from_millis(500))
-        .liveness_timeout(Duration::from_secs(2));
-    let endpoint = seat.open(config)?;
+    // With it, a dead member is noticed within a second.
+    let endpoint = seat.open(endpoint_config())?;
     endpoint.serve(Arc::new(routes), None);
 
     let others = ring.nodes().iter().filter(|&&node| node != me);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use erpc::raw::Instant;
 use erpc::{CallError, Incoming, Outgoing, Transport, Udp};
 
 use super::Inner;
@@ -16,6 +17,7 @@ use crate::participant::{Kind, Place};
 use crate::proto::{self, Outcome, Why};
 use crate::table::{Bucket, Owner, Version};
 use crate::transaction::accesses::{Change, Entry};
+use crate::transaction::attempts::now_at;
 use crate::transaction::bytes::ValueBytes;
 use crate::transaction::keys::{Answer, Failure, Keys};
 use crate::transaction::{Abort, Backend, Reason, TransactError, Wanted, sealed};
@@ -26,12 +28,17 @@ pub struct Shipped<T: Transport = Udp> {
     inner: Rc<Inner<T>>,
     /// The time that the attempt may take.
     time: Duration,
+    deadline: Instant,
     id: Cell<Option<Owner>>,
     keys: Keys,
     state: RefCell<State>,
     /// Steps that wait for the reply of another.
     waiting: Waiters,
 }
+
+/// A member that lives says itself that the time is over, and more than its client could. So the
+/// client waits longer than the attempt may take.
+const GRACE: Duration = Duration::from_millis(50);
 
 struct Stream {
     steps: Outgoing<proto::Step>,
@@ -48,9 +55,16 @@ enum State {
 }
 
 impl<T: Transport> Shipped<T> {
-    pub(super) fn new(inner: Rc<Inner<T>>, time: Duration) -> Self {
+    pub(super) fn new(inner: Rc<Inner<T>>, now: Instant, deadline: Instant) -> Self {
         let (id, keys, state) = (Cell::new(None), Keys::default(), RefCell::new(State::New));
-        Self { inner, time, id, keys, state, waiting: Waiters::default() }
+        let (time, waiting) = (deadline - now, Waiters::default());
+        Self { inner, time, deadline, id, keys, state, waiting }
+    }
+
+    /// Makes a step, but does not wait for a member that does not answer. None if it does not.
+    async fn step_in_time(&self, step: proto::Step) -> Option<Result<proto::StepReply, String>> {
+        let left = (self.deadline + GRACE) - now_at::<T>();
+        erpc::timeout(left, self.step(step)).await.ok()
     }
 
     /// Sends a step and waits for its reply. Steps of one attempt wait for each other.
@@ -103,10 +117,12 @@ impl<T: Transport> Shipped<T> {
         }
         let changes = self.keys.with(|entries| entries.iter().filter_map(shipped).collect());
         let step = proto::Step { commit: true, changes, ..Default::default() };
-        match self.step(step).await {
-            Ok(reply) => outcome(reply.ending.unwrap_or_default(), self.id.get()),
+        match self.step_in_time(step).await {
+            Some(Ok(reply)) => outcome(reply.ending.unwrap_or_default(), self.id.get()),
             // The member may have committed.
-            Err(_) => Err(TransactError::Unknown { transaction: self.id.get(), node: None }),
+            Some(Err(_)) | None => {
+                Err(TransactError::Unknown { transaction: self.id.get(), node: None })
+            }
         }
     }
 
@@ -152,9 +168,10 @@ impl<T: Transport> sealed::Backend for Shipped<T> {
             proto::Access::from(&crate::participant::Access { place, kind })
         });
         let step = proto::Step { accesses: accesses.collect(), ..Default::default() };
-        let reply = match self.step(step).await {
-            Ok(reply) => reply,
-            Err(error) => return Err(self.keys.doom(Reason::Disconnected(error))),
+        let reply = match self.step_in_time(step).await {
+            Some(Ok(reply)) => reply,
+            Some(Err(error)) => return Err(self.keys.doom(Reason::Disconnected(error))),
+            None => return Err(self.keys.doom(Reason::Deadline)),
         };
         if let Some(ending) = reply.ending {
             let reason = match outcome(ending, self.id.get()) {

@@ -102,7 +102,7 @@ impl<T: Transport> Coordinate for Cluster<T> {
     type Backend = Shipped<T>;
 
     fn begin(&self, now: Instant, deadline: Instant) -> Transaction<T> {
-        let attempt = Shipped::new(Rc::clone(&self.inner), deadline - now);
+        let attempt = Shipped::new(Rc::clone(&self.inner), now, deadline);
         Transaction { attempt: Rc::new(attempt) }
     }
 

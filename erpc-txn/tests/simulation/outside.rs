@@ -225,3 +225,31 @@ fn a_program_gets_no_more_time_than_members_allow() {
         assert_eq!(host.participant.locks(), []);
     }
 }
+
+#[test]
+fn a_program_does_not_wait_for_a_member_that_is_silent() {
+    let cluster = Cluster::start(6, 3, 1, &settings());
+    let (endpoint, outside) = program(&cluster, &[0]);
+    let deadline = Duration::from_millis(100);
+    let limits = Limits::new().deadline(deadline);
+    for is_silent_at_commit in [false, true] {
+        let begun = cluster.network.elapsed();
+        let ended = endpoint.block_on(outside.transact_within(limits, async |tx| {
+            if !is_silent_at_commit {
+                cluster.hosts[0].server.cut_off();
+            }
+            tx.insert(KEYS, 1, &b"one".to_vec()).await?;
+            cluster.hosts[0].server.cut_off();
+            Ok(())
+        }));
+        let took = cluster.network.elapsed() - begun;
+        assert!(took >= deadline && took < deadline * 2, "{took:?}");
+        match ended {
+            Err(TransactError::Unknown { .. }) if is_silent_at_commit => {}
+            Err(TransactError::Aborted(Reason::Deadline)) if !is_silent_at_commit => {}
+            other => panic!("{other:?}"),
+        }
+        cluster.hosts[0].server.reconnect();
+        endpoint.run_for(Duration::from_secs(2));
+    }
+}

@@ -191,7 +191,7 @@ impl proto::Participant for Mortal {
 
     fn execute(
         &self,
-        request: Request<'_, proto::ExecuteRequest>,
+        request: Request<'_, proto::ExecuteRequestView<'_>>,
     ) -> Result<Response<proto::ExecuteReply>, Status> {
         let of = Owner::new(request.message().transaction);
         self.take(Method::Execute, of, |member| member.execute(request))
@@ -199,7 +199,7 @@ impl proto::Participant for Mortal {
 
     fn validate(
         &self,
-        request: Request<'_, proto::ValidateRequest>,
+        request: Request<'_, proto::ValidateRequestView<'_>>,
     ) -> Result<Response<proto::Reply>, Status> {
         let of = Owner::new(request.message().transaction);
         self.take(Method::Validate, of, |member| member.validate(request))
@@ -231,7 +231,7 @@ impl proto::Participant for Mortal {
 
     fn unlock(
         &self,
-        request: Request<'_, proto::UnlockRequest>,
+        request: Request<'_, proto::UnlockRequestView<'_>>,
     ) -> Result<Response<proto::Reply>, Status> {
         let of = Owner::new(request.message().transaction);
         self.take(Method::Unlock, of, |member| member.unlock(request))
