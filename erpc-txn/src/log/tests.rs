@@ -301,13 +301,11 @@ proptest! {
         groups in vec(group(), 1..5),
         more in vec(any::<u8>(), 0..20),
     ) {
-        // Declared first: the two records that are compared must be of values that live as long.
-        let bytes;
+        // Before the record: the two that are compared must be of values that live as long.
+        let bytes = [encoded(&record(ids, &groups)), more.clone()].concat();
         let record = record(ids, &groups);
-        let encoded = encoded(&record);
-        let len = encoded.len();
+        let len = bytes.len() - more.len();
         prop_assert_eq!(len, record.encoded_len());
-        bytes = [encoded, more].concat();
         let of_groups = record.groups.iter().map(|of| (of.table, of.partition, of.bucket));
         let of_groups: Vec<_> = of_groups.collect();
         prop_assert_eq!(buckets(&bytes).collect::<Vec<_>>(), of_groups);
