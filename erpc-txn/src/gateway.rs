@@ -37,7 +37,8 @@ pub struct Gateway<T: Transport = Udp> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct GatewayLimits {
-    /// The longest time of an attempt. A program that wants more gets this. Default: 10 s.
+    /// The longest time of an attempt. A program that wants more gets this. Default: 1 minute, as people
+    /// at a shell need.
     pub time: Duration,
     /// The most keys of an attempt. Default: 10,000.
     pub keys: usize,
@@ -48,7 +49,7 @@ pub struct GatewayLimits {
 
 impl Default for GatewayLimits {
     fn default() -> Self {
-        Self { time: Duration::from_secs(10), keys: 10_000, attempts: 1000 }
+        Self { time: Duration::from_secs(60), keys: 10_000, attempts: 1000 }
     }
 }
 
