@@ -27,9 +27,16 @@ use crate::transaction::sealed::Backend;
 #[erpc(service = proto::Gateway)]
 pub struct Gateway<T: Transport = Udp> {
     limits: GatewayLimits,
-    /// The attempts of each client that run now.
-    running: Mutex<HashMap<Option<SocketAddr>, usize>>,
+    running: Mutex<Running>,
     transport: PhantomData<fn(T)>,
+}
+
+/// The attempts that run now.
+#[derive(Debug, Default)]
+struct Running {
+    /// Of each client that has one.
+    by_client: HashMap<Option<SocketAddr>, usize>,
+    all: usize,
 }
 
 /// What a member does at most for programs outside of the cluster, so that a faulty one does not hold
@@ -45,11 +52,22 @@ pub struct GatewayLimits {
     /// The most attempts of one client, an address and port, at the same time. Over a transport without
     /// such addresses, all clients are one. Default: 1,000.
     pub attempts: usize,
+    /// The most attempts of all clients at the same time. Default: 10,000.
+    pub all_attempts: usize,
+    /// The most bytes of the values in the answer to one step. Default: 4 MiB, half of the longest
+    /// message.
+    pub bytes: usize,
 }
 
 impl Default for GatewayLimits {
     fn default() -> Self {
-        Self { time: Duration::from_secs(60), keys: 10_000, attempts: 1000 }
+        Self {
+            time: Duration::from_secs(60),
+            keys: 10_000,
+            attempts: 1000,
+            all_attempts: 10_000,
+            bytes: 4 << 20,
+        }
     }
 }
 
@@ -80,6 +98,20 @@ impl GatewayLimits {
         self.attempts = attempts;
         self
     }
+
+    /// With at most this many attempts of all clients at the same time.
+    #[must_use]
+    pub fn all_attempts(mut self, attempts: usize) -> Self {
+        self.all_attempts = attempts;
+        self
+    }
+
+    /// With at most this many bytes of values in the answer to one step.
+    #[must_use]
+    pub fn bytes(mut self, bytes: usize) -> Self {
+        self.bytes = bytes;
+        self
+    }
 }
 
 /// An attempt of a client, which is counted.
@@ -91,10 +123,11 @@ struct Counted<'a, T: Transport> {
 impl<T: Transport> Drop for Counted<'_, T> {
     fn drop(&mut self) {
         let mut running = self.gateway.running();
-        if let Some(count) = running.get_mut(&self.client) {
+        running.all -= 1;
+        if let Some(count) = running.by_client.get_mut(&self.client) {
             *count -= 1;
             if *count == 0 {
-                running.remove(&self.client);
+                running.by_client.remove(&self.client);
             }
         }
     }
@@ -116,17 +149,22 @@ impl<T: Transport> Gateway<T> {
     /// Counts an attempt, unless the client has too many.
     fn count(&self, client: Option<SocketAddr>) -> Result<Counted<'_, T>, Status> {
         let mut running = self.running();
-        let count = running.entry(client).or_default();
-        if *count >= self.limits.attempts {
-            let most = self.limits.attempts;
-            let why = format!("the client has {most} transactions at this member; run fewer");
+        let own = running.by_client.get(&client).copied().unwrap_or(0);
+        if own >= self.limits.attempts {
+            let why = format!("the client has {own} transactions at this member; run fewer");
             return Err(Status::resource_exhausted(why));
         }
-        *count += 1;
+        if running.all >= self.limits.all_attempts {
+            let why =
+                format!("clients have {} transactions at this member; try another", running.all);
+            return Err(Status::resource_exhausted(why));
+        }
+        running.all += 1;
+        running.by_client.insert(client, own + 1);
         Ok(Counted { gateway: self, client })
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<Option<SocketAddr>, usize>> {
+    fn running(&self) -> MutexGuard<'_, Running> {
         // The counts have no invariant that a panic could break.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,7 +201,7 @@ impl<T: Transport> proto::Gateway for Gateway<T> {
         let id = transaction.attempt.id().map_or(0, |id| id.get());
         loop {
             let is_last = step.commit;
-            let done = take(&node, &transaction, step, self.limits.keys).await;
+            let done = take(&node, &transaction, step, &self.limits).await;
             let mut reply = proto::StepReply { transaction: id, ..Default::default() };
             match done {
                 Ok(found) if !is_last => reply.found = found,
@@ -232,9 +270,9 @@ async fn take<T: Transport>(
     node: &Node<T>,
     transaction: &Transaction<T>,
     step: proto::Step,
-    most: usize,
+    limits: &GatewayLimits,
 ) -> Result<Vec<proto::Found>, TransactError> {
-    let found = match access(transaction, &step, most).await {
+    let found = match access(transaction, &step, limits).await {
         Ok(found) => found,
         Err(abort) => {
             node.release(&transaction.attempt).await;
@@ -250,11 +288,12 @@ async fn take<T: Transport>(
 async fn access<T: Transport>(
     transaction: &Transaction<T>,
     step: &proto::Step,
-    most: usize,
+    limits: &GatewayLimits,
 ) -> Result<Vec<proto::Found>, Abort> {
-    let known = transaction.attempt.keys().with(<[_]>::len);
-    if known + step.accesses.len() > most {
-        return Err(Abort::new(Reason::TooManyKeys(most)));
+    let keys = transaction.attempt.keys();
+    let known = keys.with(<[_]>::len);
+    if known + step.accesses.len() > limits.keys {
+        return Err(Abort::new(Reason::TooManyKeys(limits.keys)));
     }
     let wanted = |access: &proto::Access| {
         let access =
@@ -267,7 +306,6 @@ async fn access<T: Transport>(
     let wanted: Vec<_> = step.accesses.iter().map(wanted).collect::<Result<_, _>>()?;
     let places: Vec<_> = wanted.iter().map(|wanted| wanted.place).collect();
     transaction.access(wanted).await?;
-    let keys = transaction.attempt.keys();
     for change in &step.changes {
         let place = change.place.ok_or_else(|| transaction.abort("a change has no key"))?;
         let place = service::place(place.table, place.key)
@@ -278,6 +316,12 @@ async fn access<T: Transport>(
             transaction.check_len(place, change.value.len())?;
             keys.write(place, change.value.to_vec())?;
         }
+    }
+    // Before anything is copied: a step may name the same long value many times.
+    let len = |&place: &Place| keys.current(place, |value| value.map_or(0, <[u8]>::len));
+    let bytes = places.iter().map(len).sum();
+    if bytes > limits.bytes {
+        return Err(Abort::new(Reason::AnswerTooLong(bytes)));
     }
     Ok(places.into_iter().map(|place| found(transaction, place)).collect())
 }
@@ -323,12 +367,13 @@ fn ending(error: &TransactError) -> proto::Ending {
         Reason::TooLong(len) => (Why::TooLong, None, None, len),
         Reason::TooManyKeys(most) => (Why::TooManyKeys, None, None, most),
         Reason::Stopping(node) => (Why::Stopping, None, Some(node), 0),
+        Reason::AnswerTooLong(len) => (Why::AnswerTooLong, None, None, len),
+        Reason::Refused { node, .. } => (Why::Refused, None, Some(node), 0),
         Reason::Explicit(_)
         | Reason::Value { .. }
         | Reason::Ended
         | Reason::Unfinished
-        | Reason::Disconnected(_)
-        | Reason::Refused { .. } => (Why::Unspecified, None, None, 0),
+        | Reason::Disconnected(_) => (Why::Unspecified, None, None, 0),
     };
     ending.why = why.into();
     ending.place = place.as_ref().map(proto::Place::from);

@@ -30,7 +30,8 @@
 //!   for read-only transactions too. Inside the closure, before the commit has checked it, reads of
 //!   different moments may be seen: see [`Transaction`].
 //! * **All or nothing.** A transaction's writes appear at once, at all nodes, or never.
-//! * **Three outcomes.** `Ok`: it has committed, and all replicas have its writes.
+//! * **Three outcomes.** `Ok`: it has committed, and all backups have its writes. A primary that
+//!   does not answer gets them later; until then its keys are locked.
 //!   [`TransactError::Aborted`]: it has changed nothing, and will not. [`TransactError::Unknown`]: it
 //!   may have committed, may commit later, or never.
 //! * **Replicated.** Each partition has up to two backups (`f` = 0, 1 or 2). What is reported as

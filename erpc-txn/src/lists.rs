@@ -19,7 +19,7 @@ use crate::participant::{Access, Found, Kind, Place, Seen};
 use crate::proto::{self, Verdict};
 use crate::table::{Bucket, LockError, Version};
 
-/// What a list has; all of one kind have the same length.
+/// An item of a list. All items of a type have the same length.
 pub trait Item: Sized {
     /// Its length in bytes.
     const LEN: usize;
@@ -33,6 +33,7 @@ pub trait Item: Sized {
 }
 
 /// The bytes of a list.
+#[must_use]
 pub fn pack<'i, I: Item + 'i>(
     items: impl IntoIterator<Item = &'i I, IntoIter: ExactSizeIterator>,
 ) -> Bytes {
@@ -111,7 +112,7 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The key's bucket.
     pub bucket: Bucket,
-    /// The bucket's version; 0 if there was a conflict.
+    /// The bucket's version; 0 after a conflict, or if the table is full.
     pub version: Version,
     /// The key's value, if it was read and is present.
     pub value: Option<Bytes>,

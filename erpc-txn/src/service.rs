@@ -23,6 +23,10 @@ pub struct Member {
     participant: Arc<Participant>,
 }
 
+/// The most bytes of the outcomes of a request before its last one, so that it does not copy more than
+/// any message can hold.
+const MAX_OUTCOMES: usize = 64 << 20;
+
 /// Why a request was not done, in the words of the messages.
 pub(crate) struct Failure {
     verdict: Verdict,
@@ -60,8 +64,11 @@ impl Member {
         let me = owner(request.transaction)?;
         let target = target(request.epoch, request.incarnation);
         let mut outcomes = Vec::new();
-        self.participant
-            .execute(target, me, &accesses, |found| put_found(&found, &mut outcomes))?;
+        self.participant.execute(target, me, &accesses, |found| {
+            if outcomes.len() <= MAX_OUTCOMES {
+                put_found(&found, &mut outcomes);
+            }
+        })?;
         Ok(outcomes)
     }
 
@@ -126,6 +133,10 @@ impl proto::Participant for Member {
             Ok(outcomes) => (Verdict::Done, String::new(), outcomes),
             Err(failure) => (failure.verdict, failure.reason, Vec::new()),
         };
+        if outcomes.len() > MAX_OUTCOMES {
+            // Not a verdict: the accesses may have locked.
+            return Err(Status::resource_exhausted("the values are too long; read fewer at once"));
+        }
         let (verdict, epoch, outcomes) =
             (verdict.into(), self.participant.epoch(), outcomes.into());
         Ok(Response::new(proto::ExecuteReply { verdict, reason, epoch, outcomes }))

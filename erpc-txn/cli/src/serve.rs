@@ -1,13 +1,14 @@
 //! `serve` and `local`: members of a cluster, until a signal.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::task::{Context, Wake, Waker};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use erpc::{Handle, IdlePolicy, Nexus, Seat, Udp, UdpConfig};
@@ -62,13 +63,38 @@ pub(crate) enum Event {
     Failed(Failure),
     /// The process shall end.
     Signal,
+    /// A thread of a member runs no transaction any more.
+    Drained,
+}
+
+/// What the threads of members do after they have served.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// They run their transactions to the end.
+    Drain = 1,
+    /// They end.
+    End,
+}
+
+/// The stage of all threads.
+#[derive(Default)]
+struct Stages(AtomicU8);
+
+impl Stages {
+    fn set(&self, stage: Stage) {
+        self.0.store(stage as u8, Ordering::Release);
+    }
+
+    fn has_come(&self, stage: Stage) -> bool {
+        self.0.load(Ordering::Acquire) >= stage as u8
+    }
 }
 
 /// The members of this process.
 struct Members {
     threads: Vec<JoinHandle<()>>,
     handles: Vec<Handle>,
-    stop: Arc<AtomicBool>,
+    stages: Arc<Stages>,
 }
 
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
@@ -125,12 +151,12 @@ fn run(cluster: &Cluster, members: Vec<(NodeId, Nexus)>, ready: &str) -> Result<
     let (tell, events) = mpsc::channel();
     await_signal(tell.clone())?;
     let count = members.len();
-    let mut running = Members { threads: Vec::new(), handles: Vec::new(), stop: Arc::default() };
+    let mut running = Members { threads: Vec::new(), handles: Vec::new(), stages: Arc::default() };
     let started = members
         .into_iter()
         .try_for_each(|(node, nexus)| running.start(cluster, node, nexus, &tell));
     let result = started.and_then(|()| wait(&events, count, ready));
-    running.stop();
+    running.stop(&events);
     result
 }
 
@@ -149,6 +175,8 @@ fn wait(events: &Receiver<Event>, count: usize, ready: &str) -> Result<(), Failu
                 eprintln!("erpc-txn: stopping");
                 return Ok(());
             }
+            // Only after the stop.
+            Ok(Event::Drained) => {}
             Err(_) => return Err(Failure::new("all members have ended")),
         }
     }
@@ -175,10 +203,15 @@ impl Members {
         let addresses: Addresses = placement.nodes().iter().filter_map(of).collect();
         for (seat, thread) in nexus.into_seats().into_iter().zip(0..) {
             let (participant, addresses) = (Arc::clone(&participant), addresses.clone());
-            let (tell, stop) = (tell.clone(), Arc::clone(&self.stop));
+            let (tell, stages) = (tell.clone(), Arc::clone(&self.stages));
             let (give, take) = mpsc::channel();
             let body = move || {
-                let served = serve_seat(seat, &participant, thread, addresses, &tell, &stop, &give);
+                let serve =
+                    || serve_seat(seat, &participant, thread, addresses, &tell, &stages, &give);
+                // The panic hook has reported a panic.
+                let served = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|_| {
+                    Err(Failure::new(format!("thread {thread} of node {node} has panicked")))
+                });
                 if let Err(failure) = served {
                     // The receiver lives as long as the members.
                     tell.send(Event::Failed(failure)).unwrap_or_default();
@@ -192,9 +225,25 @@ impl Members {
         Ok(())
     }
 
-    fn stop(self) {
-        self.stop.store(true, Ordering::Release);
+    fn enter(&self, stage: Stage) {
+        self.stages.set(stage);
         self.handles.iter().for_each(Handle::wake);
+    }
+
+    /// Ends all threads, after all of them have drained: a transaction of one may need another.
+    fn stop(self, events: &Receiver<Event>) {
+        self.enter(Stage::Drain);
+        let end = Instant::now() + LAST_TRANSACTIONS;
+        let mut left = self.handles.len();
+        while left > 0 {
+            match events.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(Event::Drained) => left -= 1,
+                Ok(_) => {}
+                // What goes on has an unknown outcome anyway: the memory is lost.
+                Err(_) => break,
+            }
+        }
+        self.enter(Stage::End);
         for thread in self.threads {
             // A panic was reported by the panic hook.
             drop(thread.join());
@@ -202,14 +251,14 @@ impl Members {
     }
 }
 
-/// One thread of a member, until `stop`.
+/// One thread of a member, until the stage is over.
 fn serve_seat(
     seat: Seat,
     participant: &Arc<Participant>,
     thread: u16,
     addresses: Addresses,
     tell: &Sender<Event>,
-    stop: &AtomicBool,
+    stages: &Stages,
     give: &Sender<Handle>,
 ) -> Result<(), Failure> {
     let (endpoint, node) = member::open(seat, endpoint_config(), participant, thread, &addresses)?;
@@ -223,12 +272,16 @@ fn serve_seat(
             tell.send(join(&node, &addresses).await).unwrap_or_default();
         }));
     }
-    endpoint.run_until(|| stop.load(Ordering::Acquire));
-    endpoint.block_on(async {
-        // What goes on after this has an unknown outcome anyway: the memory is lost.
-        erpc::timeout(LAST_TRANSACTIONS, node.drain()).await.unwrap_or_default();
-        endpoint.drain(LAST_ANSWERS).await
-    });
+    endpoint.run_until(|| stages.has_come(Stage::Drain));
+    {
+        let (node, tell) = (node.clone(), tell.clone());
+        drop(endpoint.spawn(async move {
+            node.drain().await;
+            tell.send(Event::Drained).unwrap_or_default();
+        }));
+    }
+    endpoint.run_until(|| stages.has_come(Stage::End));
+    endpoint.block_on(endpoint.drain(LAST_ANSWERS));
     endpoint.shutdown();
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use erpc::raw::Instant;
-use erpc::{CallError, Incoming, Outgoing, Transport, Udp};
+use erpc::{CallError, Incoming, Outgoing, RejectReason, Transport, Udp};
 
 use super::Inner;
 use crate::cluster::NodeId;
@@ -45,6 +45,14 @@ struct Stream {
     replies: Incoming<proto::StepReply>,
 }
 
+/// Why a step has no reply.
+enum Broken {
+    /// The step has this many bytes, more than a message can have, and was not sent.
+    TooLong(usize),
+    /// The stream is over.
+    Stream(String),
+}
+
 enum State {
     /// There is no stream yet.
     New,
@@ -62,13 +70,13 @@ impl<T: Transport> Shipped<T> {
     }
 
     /// Makes a step, but does not wait for a member that does not answer. None if it does not.
-    async fn step_in_time(&self, step: proto::Step) -> Option<Result<proto::StepReply, String>> {
+    async fn step_in_time(&self, step: proto::Step) -> Option<Result<proto::StepReply, Broken>> {
         let left = (self.deadline + GRACE) - now_at::<T>();
         erpc::timeout(left, self.step(step)).await.ok()
     }
 
     /// Sends a step and waits for its reply. Steps of one attempt wait for each other.
-    async fn step(&self, mut step: proto::Step) -> Result<proto::StepReply, String> {
+    async fn step(&self, mut step: proto::Step) -> Result<proto::StepReply, Broken> {
         let mut stream = loop {
             match self.state.replace(State::Busy) {
                 State::New => {
@@ -79,21 +87,25 @@ impl<T: Transport> Shipped<T> {
                 State::Busy => self.waiting.wait().await,
                 State::Over => {
                     self.set(State::Over);
-                    return Err("the attempt is over".into());
+                    return Err(Broken::Stream("the attempt is over".into()));
                 }
             }
         };
         // If this future is dropped, or the stream breaks, the attempt is over.
         let mut end = StepEnd { attempt: self, next: State::Over };
         step.time_us = u64::try_from(self.time.as_micros()).unwrap_or(u64::MAX);
-        let text = |error: CallError| error.to_string();
         let sent = stream.steps.send(step).await;
+        if let Err(CallError::Rejected(RejectReason::TooLarge { size, .. })) = sent {
+            return Err(Broken::TooLong(size as usize));
+        }
         // A member that has ended the attempt takes no step any more, but has said why.
         let reply = match (stream.replies.next().await, sent) {
             (Ok(Some(reply)), Ok(())) => reply,
             (Ok(Some(reply)), Err(_)) if reply.ending.is_some() => reply,
-            (Err(error), _) | (_, Err(error)) => return Err(text(error)),
-            (Ok(None), Ok(())) => return Err("the member ended the stream".into()),
+            (Err(error), _) | (_, Err(error)) => return Err(Broken::Stream(error.to_string())),
+            (Ok(None), Ok(())) => {
+                return Err(Broken::Stream("the member ended the stream".into()));
+            }
         };
         self.id.set(Owner::new(reply.transaction).or(self.id.get()));
         end.next = State::Idle(stream);
@@ -119,8 +131,9 @@ impl<T: Transport> Shipped<T> {
         let step = proto::Step { commit: true, changes, ..Default::default() };
         match self.step_in_time(step).await {
             Some(Ok(reply)) => outcome(reply.ending.unwrap_or_default(), self.id.get()),
+            Some(Err(Broken::TooLong(len))) => Err(TransactError::Aborted(Reason::TooLong(len))),
             // The member may have committed.
-            Some(Err(_)) | None => {
+            Some(Err(Broken::Stream(_))) | None => {
                 Err(TransactError::Unknown { transaction: self.id.get(), node: None })
             }
         }
@@ -170,7 +183,10 @@ impl<T: Transport> sealed::Backend for Shipped<T> {
         let step = proto::Step { accesses: accesses.collect(), ..Default::default() };
         let reply = match self.step_in_time(step).await {
             Some(Ok(reply)) => reply,
-            Some(Err(error)) => return Err(self.keys.doom(Reason::Disconnected(error))),
+            Some(Err(Broken::Stream(error))) => {
+                return Err(self.keys.doom(Reason::Disconnected(error)));
+            }
+            Some(Err(Broken::TooLong(len))) => return Err(self.keys.doom(Reason::TooLong(len))),
             None => return Err(self.keys.doom(Reason::Deadline)),
         };
         if let Some(ending) = reply.ending {
@@ -253,6 +269,11 @@ fn outcome(ending: proto::Ending, transaction: Option<Owner>) -> Result<(), Tran
         Why::TooLong => Reason::TooLong(len),
         Why::TooManyKeys => Reason::TooManyKeys(len),
         Why::Stopping => of_node(Reason::Stopping),
+        Why::AnswerTooLong => Reason::AnswerTooLong(len),
+        Why::Refused => match node {
+            Some(node) => Reason::Refused { node, reason: ending.text.clone() },
+            None => other(),
+        },
     };
     Err(TransactError::Aborted(reason))
 }

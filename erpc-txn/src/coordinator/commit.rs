@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::Inner;
 use super::deliver::{Doubt, Failure, Message, Messages, in_foreground};
 use super::execute::{Lock, Locks};
-use super::peers::Peer;
+use super::peers::{PAUSES, Peer};
 use super::plan::{Plan, plan};
 use super::release::unlocks;
 use super::replies::Replies;
@@ -31,7 +31,7 @@ enum End {
     Committed,
     /// The record is at no node, and the locks are free.
     Aborted(Reason),
-    /// A node is lost, so recovery must decide.
+    /// A node is lost, or refuses what it must do, so recovery must decide.
     Stuck(NodeId),
 }
 
@@ -117,7 +117,6 @@ impl<T: Transport> Attempt<T> {
             });
             replies.push((peer, first.place), call);
         }
-        // The node's own part, while the others work.
         for part in parts(&reads).filter(|part| part[0].0 == inner.me()) {
             let seen: SmallVec<[_; 4]> = part.iter().map(|(_, seen)| *seen).collect();
             let target = inner.participant.target();
@@ -179,13 +178,21 @@ impl<T: Transport> Attempt<T> {
         // If this is dropped while it waits, it gives back what it has.
         let mut room = Room { taken: SmallVec::new(), len };
         for (at, space) in spaces.into_iter().enumerate() {
+            let peer = at.checked_sub(1).map(|at| &inner.peers[&inner.log_nodes[at]]);
             while !space.take(len, inner.bounds) {
+                if let Some(absence) = peer.and_then(|peer| peer.absence()) {
+                    return Err(absence);
+                }
                 // Records of transactions that have ended are freed with the next record as a rule.
                 let change = async {
-                    if at > 0 && space.has_ended() {
-                        inner.free_at(&inner.peers[&inner.log_nodes[at - 1]]).await;
-                    } else {
-                        space.change().await;
+                    match peer {
+                        Some(peer) if space.has_ended() => {
+                            // A call may fail at once, and must not be repeated without a pause.
+                            if !inner.free_at(peer).await {
+                                erpc::sleep(PAUSES.0).await;
+                            }
+                        }
+                        _ => space.change().await,
                     }
                 };
                 let left = self.time_left();

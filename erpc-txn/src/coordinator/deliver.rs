@@ -130,21 +130,26 @@ impl<T: Transport> Inner<T> {
             }
         }
         let mut failures = Failures(None);
-        // The node's own part, while the others work.
         for (node, message) in messages.iter().filter(|(node, _)| *node == self.me()) {
             failures.note(*node, self.do_here(message));
         }
+        again.iter().for_each(|(peer, _)| doubt.about(peer.node));
         replies.arrive().await;
         for ((peer, message, ended), reply) in replies.take() {
+            let is_busy = is_busy(&reply);
             match self.received(peer, message, ended, reply) {
                 Some(delivery) => failures.note(peer.node, delivery),
-                None => again.push((peer, message)),
+                None => {
+                    if !is_busy {
+                        doubt.about(peer.node);
+                    }
+                    again.push((peer, message));
+                }
             }
         }
         if !again.is_empty() {
-            again.iter().for_each(|(peer, _)| doubt.about(peer.node));
             let again = again.into_iter().map(|(peer, message)| {
-                Box::pin(async { (peer.node, self.deliver_again(peer, message).await) })
+                Box::pin(async { (peer.node, self.deliver_again(peer, message, doubt).await) })
             });
             for (node, delivery) in join_all(again).await {
                 failures.note(node, delivery);
@@ -154,15 +159,24 @@ impl<T: Transport> Inner<T> {
     }
 
     /// Repeats a message until the node answers.
-    async fn deliver_again(self: &Rc<Self>, peer: &Rc<Peer<T>>, message: &Message) -> Delivery {
+    async fn deliver_again(
+        self: &Rc<Self>,
+        peer: &Rc<Peer<T>>,
+        message: &Message,
+        doubt: &Rc<Doubt>,
+    ) -> Delivery {
         let (mut pause, longest) = PAUSES;
         loop {
             erpc::sleep(pause).await;
             pause = (pause * 2).min(longest);
             let Some(sent) = self.send(peer, message) else { continue };
             let reply = sent.call.await;
+            let is_busy = is_busy(&reply);
             if let Some(delivery) = self.received(peer, message, sent.ended, reply) {
                 return delivery;
+            }
+            if !is_busy {
+                doubt.about(peer.node);
             }
         }
     }
@@ -298,6 +312,11 @@ impl<T: Transport> Inner<T> {
         debug_assert_eq!(freed, Ok(()));
         self.own_space.give_back(&[(sequence, len)]);
     }
+}
+
+/// Whether so many calls wait for the session that this one was not taken. It says nothing of the node.
+pub(super) fn is_busy<M>(reply: &Result<M, CallError>) -> bool {
+    matches!(reply, Err(CallError::Rejected(RejectReason::QueueFull)))
 }
 
 /// The failure that says most of those so far.

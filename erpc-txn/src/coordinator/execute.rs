@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use erpc::{Call, CallError, Endpoint, Transport};
+use erpc::{Call, CallError, Endpoint, RejectReason, Transport};
 use smallvec::SmallVec;
 
 use super::peers::Peer;
@@ -68,14 +68,12 @@ impl<T: Transport> Attempt<T> {
             let Some(peer) = inner.peers.get(&part[0].node) else { continue };
             let access = |step: &Step| wanted[step.wanted].access();
             let accesses: SmallVec<[_; 8]> = part.iter().map(access).collect();
-            replies.push(part, self.call(peer, &accesses)?);
-        }
-        // From here on, the calls may lock.
-        for part in replies.kept() {
+            let call = self.call(peer, &accesses)?;
+            // It may leave before the next one is made, and lock.
             self.set_locks(part, |_| LockState::Sent);
+            replies.push(part, call);
         }
         let mut failure = None;
-        // The node's own part, while the others work.
         let own = steps.chunk_by(|one, other| one.node == other.node);
         for part in own.filter(|part| part[0].node == inner.me()) {
             let accesses: SmallVec<[_; 8]> =
@@ -244,6 +242,8 @@ impl<T: Transport> Attempt<T> {
                 let peer = &self.inner.peers[&node];
                 peer.failed(&self.inner.participant, &error);
                 return Err(match error {
+                    // Another attempt comes after a pause.
+                    CallError::Rejected(RejectReason::QueueFull) => Reason::NotReady(node),
                     CallError::Status(_) | CallError::Rejected(_) | CallError::NoSuchMethod(_) => {
                         Reason::Refused { node, reason: error.to_string() }
                     }

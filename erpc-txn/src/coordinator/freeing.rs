@@ -54,9 +54,9 @@ impl<T: Transport> Inner<T> {
         }
     }
 
-    /// Tells one node. If it does not answer, it is told later.
-    pub(super) async fn free_at(&self, peer: &Rc<Peer<T>>) {
-        let Some(target) = peer.target(&self.participant) else { return };
+    /// Tells one node. False if it has not heard: then it is told later.
+    pub(super) async fn free_at(&self, peer: &Rc<Peer<T>>) -> bool {
+        let Some(target) = peer.target(&self.participant) else { return false };
         let ended = Told { space: &peer.space, ended: peer.space.take_ended() };
         let floor = self.sequences.floor();
         self.counting.add(|counts| counts.freeing_messages += 1);
@@ -77,12 +77,14 @@ impl<T: Transport> Inner<T> {
                     if peer.buried.get().is_some_and(|buried| buried < floor) {
                         peer.buried.set(None);
                     }
+                    return true;
                 }
                 Verdict::Restarted | Verdict::Epoch => peer.lose(),
                 _ => {}
             },
             Err(error) => peer.failed(&self.participant, &error),
         }
+        false
     }
 }
 

@@ -20,6 +20,7 @@
 //! * `release`: the end of an aborted transaction.
 //! * `replies`: the replies to messages that were sent together.
 //! * `background`: work that goes on without the task that waited for it.
+//! * `running`: the calls of `transact` that have not returned.
 //! * `peers`, `space`, `sequence`: the other members, room in their logs, transactions that are
 //!   active.
 #![forbid(unsafe_code)]
@@ -36,6 +37,7 @@ mod plan;
 mod recorder;
 mod release;
 mod replies;
+mod running;
 mod sequence;
 mod space;
 mod transaction;
@@ -55,6 +57,7 @@ pub use handle::NodeHandle;
 pub use peers::{JoinError, endpoint_config};
 use peers::{Peer, Peers};
 pub use recorder::Recorder;
+use running::Running;
 use sequence::Sequences;
 use space::{Bounds, Space};
 pub use transaction::{Attempt, Transaction};
@@ -88,6 +91,8 @@ struct Inner<T: Transport> {
     is_freeing: Cell<bool>,
     /// No transaction begins any more.
     is_draining: Cell<bool>,
+    /// Calls of `transact` that have not returned. Between two attempts, none is active.
+    running: Running,
     /// For pauses between attempts.
     random: Cell<u64>,
     recorder: RefCell<Option<Recorder>>,
@@ -157,6 +162,7 @@ impl<T: Transport> Node<T> {
             transacted: Cell::new(0),
             is_freeing: Cell::new(false),
             is_draining: Cell::new(false),
+            running: Running::default(),
             random: Cell::new(random),
             recorder: RefCell::default(),
             handle: on.handle(),
@@ -244,6 +250,7 @@ impl<T: Transport> Node<T> {
     /// never end, so limit the wait. The node goes on to serve the others, until its endpoint ends.
     pub async fn drain(&self) {
         self.inner.is_draining.set(true);
+        self.inner.running.idle().await;
         self.inner.sequences.idle().await;
     }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use erpc::{CallError, Channel, EndpointConfig, Transport};
+use erpc::{CallError, Cause, Channel, EndpointConfig, Transport};
 
 use super::space::{MAX_TOLD, Space};
 use crate::cluster::NodeId;
@@ -65,6 +65,7 @@ impl Error for JoinError {}
 pub fn endpoint_config() -> EndpointConfig {
     EndpointConfig::new()
         .slots(64)
+        .queue_limit(1 << 16)
         .ping_interval(Duration::from_millis(100))
         .liveness_timeout(Duration::from_millis(400))
         .connect_timeout(Duration::from_millis(200))
@@ -155,7 +156,11 @@ impl<T: Transport> Peer<T> {
     pub(super) fn failed(self: &Rc<Self>, participant: &Arc<Participant>, why: &CallError) {
         let is_one_call = matches!(
             why,
-            CallError::Status(_) | CallError::Rejected(_) | CallError::NoSuchMethod(_)
+            CallError::Status(_)
+                | CallError::Rejected(_)
+                | CallError::NoSuchMethod(_)
+                | CallError::NotExecuted(Cause::RequestTooLarge(_))
+                | CallError::ResponseLost(Cause::ResponseTooLarge(_) | Cause::Malformed)
         );
         if !is_one_call {
             if !self.is_down() {

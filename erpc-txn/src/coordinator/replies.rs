@@ -28,11 +28,6 @@ impl<K, M: Unpin + 'static, T: Transport> Replies<K, M, T> {
         self.0.push((kept, Reply::Awaited(call)));
     }
 
-    /// What was kept of each call.
-    pub(super) fn kept(&self) -> impl Iterator<Item = &K> {
-        self.0.iter().map(|(kept, _)| kept)
-    }
-
     /// Waits until all replies are here.
     pub(super) async fn arrive(&mut self) {
         poll_fn(|cx| {

@@ -92,6 +92,7 @@ impl<T: Transport> Node<T> {
         if let Some(reason) = self.stopping() {
             return Err(TransactError::Aborted(reason));
         }
+        let _counted = self.inner.running.begin();
         attempts::run::<T, _, _>(self, limits, body).await
     }
 

@@ -41,8 +41,8 @@ pub enum Reason {
     /// A node that holds a replica of a key, or stores the coordinator's records, cannot be reached
     /// or has lost its memory.
     Unavailable(NodeId),
-    /// A node has not met all members yet, or a call to it has just failed and it is not known yet
-    /// whether it is there.
+    /// A node has not met all members yet, a call to it has just failed and it is not known yet whether
+    /// it is there, or too many calls wait for it.
     NotReady(NodeId),
     /// The node that coordinates is about to stop, and begins no transaction any more.
     Stopping(NodeId),
@@ -71,6 +71,9 @@ pub enum Reason {
     },
     /// The writes together have this many bytes, more than the log or a message can hold.
     TooLong(usize),
+    /// The values that a program outside of the cluster wants to read at once have this many bytes, more
+    /// than the member answers.
+    AnswerTooLong(usize),
     /// A program outside of the cluster may access only this many keys in a transaction.
     TooManyKeys(usize),
     /// The closure used the transaction after its end.
@@ -159,6 +162,9 @@ impl fmt::Display for Reason {
                 f,
                 "the value of key {key} of table {table} has {len} bytes, more than the table allows"
             ),
+            Self::AnswerTooLong(len) => {
+                write!(f, "the values have {len} bytes; read fewer at once")
+            }
             Self::TooManyKeys(most) => {
                 write!(f, "a program may access at most {most} keys in a transaction; use several")
             }

@@ -6,6 +6,7 @@ mod benchmarks;
 mod chaos;
 mod cluster;
 mod costs;
+mod load;
 mod misuse;
 mod outside;
 #[cfg(erpc_mutants)]

@@ -9,6 +9,7 @@ use erpc::{Channel, Endpoint};
 use erpc_txn::client;
 use erpc_txn::coordinator::{Limits, Reason, TransactError, endpoint_config};
 use erpc_txn::participant::Place;
+use erpc_txn::table::Config;
 
 use crate::cluster::{Cluster, gateway_limits};
 use crate::{KEYS, settings};
@@ -251,5 +252,50 @@ fn a_program_does_not_wait_for_a_member_that_is_silent() {
         }
         cluster.hosts[0].server.reconnect();
         endpoint.run_for(Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn a_program_that_writes_or_reads_more_than_a_message_learns_so() {
+    let mut settings = settings();
+    settings.tables = [(KEYS.id(), Config::new(1000).max_value(1 << 20))].into();
+    settings.log_bytes = 16 << 20;
+    let cluster = Cluster::start(7, 3, 0, &settings);
+    let (endpoint, outside) = program(&cluster, &[0]);
+    let long = vec![1; 1 << 20];
+    let begun = cluster.network.elapsed();
+    let ended = endpoint.block_on(outside.transact(async |tx| {
+        for key in 0..12 {
+            tx.insert(KEYS, key, &long).await?;
+        }
+        Ok(())
+    }));
+    let took = cluster.network.elapsed() - begun;
+    assert!(matches!(ended, Err(TransactError::Aborted(Reason::TooLong(_)))), "{ended:?}");
+    assert!(took < Duration::from_millis(500), "{took:?}");
+
+    let put = outside.transact(async |tx| tx.insert(KEYS, 1, &long).await);
+    endpoint.block_on(put).expect("one value fits");
+    let put = outside.transact(async |tx| tx.insert(KEYS, 2, &long).await);
+    endpoint.block_on(put).expect("one value fits");
+    let most = gateway_limits().bytes;
+    assert_eq!(most, 4 << 20);
+    let put_all = outside.transact(async |tx| {
+        for key in 3..6 {
+            tx.insert(KEYS, key, &long).await?;
+        }
+        Ok(())
+    });
+    endpoint.block_on(put_all).expect("three values fit");
+    let read = outside.transact(async |tx| tx.read_all(KEYS, 1..6).await);
+    let ended = endpoint.block_on(read);
+    assert!(
+        matches!(ended, Err(TransactError::Aborted(Reason::AnswerTooLong(len))) if len == 5 << 20),
+        "{ended:?}"
+    );
+    let read = outside.transact(async |tx| tx.read_all(KEYS, 1..5).await.map(|all| all.len()));
+    assert_eq!(endpoint.block_on(read).expect("four values fit"), 4);
+    for host in &cluster.hosts {
+        assert_eq!(host.participant.locks(), []);
     }
 }

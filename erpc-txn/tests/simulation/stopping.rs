@@ -71,3 +71,39 @@ fn a_node_that_is_refused_learns_why() {
     let refused = told.take().expect("it has an answer").expect_err("it has lost its memory");
     assert!(refused.node != NodeId(2) && refused.why.contains("restarted"), "{refused}");
 }
+
+/// A transaction that pauses before its next attempt has begun, too.
+#[test]
+fn a_drain_waits_for_transactions_between_two_attempts() {
+    let cluster = Cluster::start(1, 3, 0, &settings());
+    let [holds, ended, drained] = [true, false, false].map(|is| Rc::new(Cell::new(is)));
+    let hold = Rc::clone(&holds);
+    cluster.spawn(&cluster.hosts[1], |node| async move {
+        let held = node.transact(async |tx| {
+            tx.insert(KEYS, 1, &vec![1]).await?;
+            while hold.get() {
+                erpc::sleep(Duration::from_micros(50)).await;
+            }
+            Err::<(), _>(tx.abort("enough"))
+        });
+        held.await.expect_err("it wants to");
+    });
+    cluster.driver.run_for(Duration::from_millis(1));
+    let tell = Rc::clone(&ended);
+    cluster.spawn(&cluster.hosts[0], |node| async move {
+        let insert = node.transact(async |tx| tx.insert(KEYS, 1, &vec![1]).await).await;
+        insert.expect("it gets the lock in time");
+        tell.set(true);
+    });
+    cluster.driver.run_for(Duration::from_millis(20));
+    let (tell, told) = (Rc::clone(&drained), Rc::clone(&ended));
+    cluster.spawn(&cluster.hosts[0], |node| async move {
+        node.drain().await;
+        assert!(told.get(), "it waits for the transaction");
+        tell.set(true);
+    });
+    cluster.driver.run_for(Duration::from_millis(100));
+    assert!(!ended.get() && !drained.get());
+    holds.set(false);
+    assert!(cluster.run_until(Duration::from_millis(100), |_| drained.get()), "it does not drain");
+}
