@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 16] = [
+const RUST: [&str; 17] = [
     "build.rs",
     "src/lib.rs",
     "src/warehouse.rs",
@@ -24,8 +24,9 @@ const RUST: [&str; 16] = [
     "tests/operating.rs",
     "tests/testing.rs",
     "tests/tokio.rs",
+    "../examples/masstree/store.rs",
 ];
-const PROTO: [&str; 2] = ["proto/stock.proto", "proto/market.proto"];
+const PROTO: [&str; 3] = ["proto/stock.proto", "proto/market.proto", "../proto/masstree.proto"];
 
 fn lines(text: &str) -> Vec<&str> {
     let is_code = |line: &&str| !line.is_empty() && !line.starts_with("//");
