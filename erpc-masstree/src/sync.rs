@@ -20,7 +20,7 @@ impl Backoff {
     const SPINS: u32 = 100;
     /// Waits after which a thread of a test build gives up. No protocol needs so many.
     #[cfg(erpc_mutants)]
-    const LIMIT: u32 = 1_000_000;
+    const LIMIT: u32 = 10_000;
 
     #[inline]
     pub(crate) fn new() -> Self {
