@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 19] = [
+const RUST: [&str; 20] = [
     "build.rs",
     "src/lib.rs",
     "src/bank/member.rs",
@@ -27,8 +27,9 @@ const RUST: [&str; 19] = [
     "tests/operating.rs",
     "tests/testing.rs",
     "tests/tokio.rs",
+    "../examples/masstree/store.rs",
 ];
-const PROTO: [&str; 2] = ["proto/stock.proto", "proto/market.proto"];
+const PROTO: [&str; 3] = ["proto/stock.proto", "proto/market.proto", "../proto/masstree.proto"];
 
 fn lines(text: &str) -> Vec<&str> {
     let is_code = |line: &&str| !line.is_empty() && !line.starts_with("//");
