@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 16] = [
+const RUST: [&str; 17] = [
     "build.rs",
     "src/lib.rs",
     "src/warehouse.rs",
@@ -24,6 +24,7 @@ const RUST: [&str; 16] = [
     "tests/operating.rs",
     "tests/testing.rs",
     "tests/tokio.rs",
+    "../examples/raft/src/consensus/mod.rs",
 ];
 const PROTO: [&str; 2] = ["proto/stock.proto", "proto/market.proto"];
 

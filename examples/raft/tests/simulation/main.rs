@@ -1,0 +1,9 @@
+//! The whole store in a virtual network: one seed, one run.
+
+mod chaos;
+mod cluster;
+mod files;
+mod misuse;
+#[cfg(erpc_mutants)]
+mod planted;
+mod random;
