@@ -308,6 +308,9 @@ pub trait Consensus: Sized {
     /// nodes that are a little behind.
     fn compact(&mut self, snapshot: Snapshot, keep: u64);
 
+    /// Whether a node needs a newer snapshot than the last one of [`Consensus::compact`].
+    fn wants_snapshot(&mut self) -> bool;
+
     /// Messages to a node were lost.
     fn unreachable(&mut self, node: NodeId);
 

@@ -280,6 +280,11 @@ impl Consensus for RaftCore {
         // A change that is damaged or that cannot be made is one at all nodes: nothing changes.
         if let Ok(change) = change_of(&entry.data) {
             drop(self.raw.apply_conf_change(&change));
+            // The change may be that of an earlier leader, so this one may be removed by it. The library
+            // would go on, and panic when one of its entries is persisted.
+            if self.leads() && !self.members().votes(self.raw.raft.id) {
+                self.raw.raft.become_follower(self.raw.raft.term, 0);
+            }
             self.pace();
         }
         self.members()
@@ -344,6 +349,10 @@ impl Consensus for RaftCore {
 
     fn compact(&mut self, snapshot: Snapshot, keep: u64) {
         self.window.compact(snapshot, keep);
+    }
+
+    fn wants_snapshot(&mut self) -> bool {
+        self.window.wants_snapshot()
     }
 
     fn unreachable(&mut self, node: NodeId) {

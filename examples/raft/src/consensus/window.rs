@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::mem;
 use std::rc::Rc;
 
 use raft::eraftpb::{self, ConfState};
@@ -25,6 +26,8 @@ struct Inner {
     /// The place before the first entry.
     before: super::Position,
     entries: VecDeque<eraftpb::Entry>,
+    /// A node needs a newer snapshot.
+    wants_snapshot: bool,
 }
 
 impl Window {
@@ -39,8 +42,14 @@ impl Window {
             before: start.snapshot.at,
             snapshot: start.snapshot.clone(),
             entries: start.entries.iter().map(entry_out).collect(),
+            wants_snapshot: false,
         };
         Self { inner: Rc::new(RefCell::new(inner)) }
+    }
+
+    /// Whether a node needs a newer snapshot than the last one. Forgets it.
+    pub(super) fn wants_snapshot(&self) -> bool {
+        mem::take(&mut self.inner.borrow_mut().wants_snapshot)
     }
 
     /// Appends entries. They replace those at their indices and after.
@@ -138,9 +147,13 @@ impl Storage for Window {
         Ok(self.inner.borrow().last())
     }
 
-    fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<eraftpb::Snapshot> {
-        let inner = self.inner.borrow();
-        if inner.snapshot.at.index < request_index {
+    /// A node ignores a snapshot in which it is no member. So one that was added later needs a newer
+    /// one. The library asks again.
+    fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<eraftpb::Snapshot> {
+        let mut inner = self.inner.borrow_mut();
+        let knows = inner.snapshot.members.all().contains(&to);
+        if !knows || inner.snapshot.at.index < request_index {
+            inner.wants_snapshot = true;
             return Err(raft::Error::Store(StorageError::SnapshotTemporarilyUnavailable));
         }
         Ok(snapshot_out(&inner.snapshot))

@@ -523,7 +523,8 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
     }
 
     fn take_snapshot(&mut self) {
-        if self.since_snapshot < self.settings.snapshot_every {
+        let is_wanted = self.core.wants_snapshot() && self.applied.index > self.snapshot;
+        if !is_wanted && self.since_snapshot < self.settings.snapshot_every {
             return;
         }
         self.since_snapshot = 0;

@@ -118,7 +118,10 @@ impl Cluster {
 
     /// Runs node `id` with the data of another node, until it ends.
     pub(crate) fn run_with_folder_of(&self, data: u64, id: u64) -> Output {
-        self.command(if data == id { id } else { 1 }, data).output().expect("the program is built")
+        let mut child =
+            self.command(id, data).stderr(Stdio::piped()).spawn().expect("the program is built");
+        until("the node refuses the data", || child.try_wait().expect("it is ours").is_some());
+        child.wait_with_output().expect("it is ours")
     }
 
     pub(crate) fn address(&self, id: u64) -> String {
@@ -149,6 +152,15 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         (1..=3).for_each(|id| self.kill(id));
         fs::remove_dir_all(&self.folder).unwrap_or_default();
+    }
+}
+
+/// Waits until something holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "waited too long until {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

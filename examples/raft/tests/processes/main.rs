@@ -190,12 +190,19 @@ fn a_node_without_its_data_is_refused() {
 #[test]
 fn a_folder_of_another_node_is_refused() {
     let mut cluster = Cluster::start("foreign", Durability::Disk, &[]);
+    // Until then, a node may not have begun its data.
+    let (endpoint, nodes) = client(&cluster.addresses(), Patience::default());
+    cluster.leader(&endpoint, &nodes);
+    let has_begun = |id| endpoint.block_on(nodes.status(&cluster.address(id))).is_ok();
+    cluster::until("all nodes have begun", || (1..=3).all(has_begun));
     cluster.kill(1);
+    cluster.kill(2);
     let output = cluster.run_with_folder_of(1, 2);
-    assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
     assert!(text.contains("node 1 of cluster") && text.contains("choose another --dir"), "{text}");
-    let output = cluster.run_with_folder_of(2, 2);
+    // Node 3 runs.
+    let output = cluster.run_with_folder_of(3, 2);
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && text.contains("another process uses"), "{text}");
 }
