@@ -163,12 +163,22 @@ impl Cluster {
         host.ahead.set(host.ahead.get() + by);
     }
 
-    /// Clients of the cluster, at an endpoint of their own.
+    /// Clients that know all nodes, at an endpoint of their own.
     pub(crate) fn clients(&self, patience: Patience) -> (VirtualEndpoint, Nodes<VirtualTransport>) {
+        let all: Vec<_> = self.hosts.iter().map(|host| host.id).collect();
+        self.clients_of(&all, patience)
+    }
+
+    /// Clients that know these nodes.
+    pub(crate) fn clients_of(
+        &self,
+        nodes: &[u64],
+        patience: Patience,
+    ) -> (VirtualEndpoint, Nodes<VirtualTransport>) {
         let endpoint =
             self.network.endpoint_with(config()).expect("the settings are within bounds");
         let routes = Rc::clone(&self.routes);
-        let addresses: Vec<_> = (1..=self.hosts.len()).map(|id| id.to_string()).collect();
+        let addresses: Vec<_> = nodes.iter().map(ToString::to_string).collect();
         let connect = Box::new(move |endpoint: &VirtualEndpoint, address: &str| {
             let channel = Channel::to(endpoint, vec![*routes.get(address)?]).build();
             Some(LocalStoreClient::new(channel))

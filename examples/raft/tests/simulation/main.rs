@@ -3,6 +3,7 @@
 mod chaos;
 mod cluster;
 mod files;
+mod leases;
 mod misuse;
 #[cfg(erpc_mutants)]
 mod planted;

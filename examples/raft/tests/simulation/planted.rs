@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use erpc_raft::mutants::{ALL, choose};
 
 use crate::chaos::run;
+use crate::leases;
 
 /// Within this many seeds, each bug must show.
 const SEEDS: u64 = 200;
@@ -23,6 +24,8 @@ fn every_planted_bug_is_found() {
         }
         choose(Some(mutant));
         let found = (from..from + SEEDS).find_map(|seed| {
+            // Random runs rarely do what a lease must withstand.
+            let run = if name.contains("Lease") { leases::run } else { |seed| run(seed).map(drop) };
             let error = match catch_unwind(AssertUnwindSafe(|| run(seed))) {
                 Ok(Ok(_)) => return None,
                 Ok(Err(error)) => error,
