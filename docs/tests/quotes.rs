@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 20] = [
+const RUST: [&str; 21] = [
     "build.rs",
     "src/lib.rs",
     "src/bank/member.rs",
@@ -28,6 +28,7 @@ const RUST: [&str; 20] = [
     "tests/testing.rs",
     "tests/tokio.rs",
     "../examples/masstree/store.rs",
+    "../examples/raft/src/consensus/mod.rs",
 ];
 const PROTO: [&str; 3] = ["proto/stock.proto", "proto/market.proto", "../proto/masstree.proto"];
 

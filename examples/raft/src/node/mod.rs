@@ -1,0 +1,189 @@
+//! One member of the cluster.
+//!
+//! Handlers put what arrives into the [`Inbox`] of their endpoint. A task takes all of it at once, a
+//! *turn*: it steps the consensus, proposes all writes together, asks once for all reads, and applies
+//! what is committed. So the more arrives, the less a single call costs.
+//!
+//! * `inbox`, `service`: from packets to the node's task.
+//! * `turn`: one turn.
+//! * `peers`, `transfer`: messages and snapshots to other nodes.
+//! * `waiting`: calls that wait to be committed.
+//! * `reads`: calls that wait until they may read.
+
+mod inbox;
+mod peers;
+mod reads;
+mod service;
+mod transfer;
+mod turn;
+mod waiting;
+
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use erpc::{Endpoint, JoinHandle, Transport};
+pub use inbox::Inbox;
+use peers::Peers;
+pub use service::Front;
+use turn::Turns;
+
+use crate::consensus::{Consensus, NodeId, Snapshot};
+use crate::disk::{Disk, DiskError};
+use crate::machine::ImageError;
+use crate::proto::LocalPeerClient;
+
+/// Settings of a node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its id, not 0.
+    pub id: NodeId,
+    /// The name of its cluster. Nodes refuse messages of other clusters.
+    pub cluster: String,
+    /// A unit of time of the consensus.
+    pub tick: Duration,
+    /// The least number of ticks without a message of the leader after which a node wants an election.
+    pub election_ticks: u32,
+    /// Whether the leader reads by its lease, without a round of messages, if the lease lasts. Then
+    /// reads are correct only if no node's clock runs more than a tenth faster than another's. All
+    /// nodes must have the same setting.
+    pub lease: bool,
+    /// Of a node without a disk: a random number of its start. Nodes refuse it if it comes back with
+    /// another one, because it has forgotten its votes. Otherwise 0.
+    pub incarnation: u64,
+    /// Bytes of commands after which a snapshot is made.
+    pub snapshot_every: u64,
+    /// Entries that a snapshot leaves in memory, for nodes that are a little behind.
+    pub keep: u64,
+}
+
+/// A clock that does not go back. Its time also passes while the machine sleeps.
+pub type Clock = Rc<dyn Fn() -> Duration>;
+
+/// Makes a client of the node at an address. None if the text is no address. The closure must not keep an
+/// endpoint: it would keep itself.
+pub type Connect<T> = Box<dyn Fn(&Endpoint<T>, &str) -> Option<LocalPeerClient<T>>>;
+
+/// The parts of a node.
+pub struct Parts<C, D, T: Transport> {
+    /// Settings.
+    pub settings: Settings,
+    /// The consensus.
+    pub core: C,
+    /// What the node starts from.
+    pub snapshot: Snapshot,
+    /// Its disk.
+    pub disk: D,
+    /// Its clock.
+    pub clock: Clock,
+    /// How it reaches others.
+    pub connect: Connect<T>,
+}
+
+/// Why a node has stopped. It must not go on.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// Its disk fails.
+    Disk(DiskError),
+    /// A snapshot cannot be read.
+    Snapshot(ImageError),
+    /// It has lost entries or votes that it has acknowledged.
+    Lost {
+        /// The commit index that the leader has proof of.
+        commit: u64,
+        /// The last index of the log here.
+        last: u64,
+    },
+    /// The consensus has found a contradiction. Its text.
+    Contradiction(String),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disk(error) => error.fmt(f),
+            Self::Snapshot(error) => error.fmt(f),
+            Self::Lost { commit, last } => write!(
+                f,
+                "this node has lost entries that it had acknowledged: its log ends with {last}, but the \
+                 leader knows that it had {commit}. Remove it from the cluster, and add a new node with \
+                 another id and an empty folder"
+            ),
+            Self::Contradiction(text) => {
+                write!(f, "the consensus has found a contradiction: {text}")
+            }
+        }
+    }
+}
+
+impl Error for NodeError {}
+
+impl From<DiskError> for NodeError {
+    fn from(error: DiskError) -> Self {
+        Self::Disk(error)
+    }
+}
+
+impl From<ImageError> for NodeError {
+    fn from(error: ImageError) -> Self {
+        Self::Snapshot(error)
+    }
+}
+
+/// Starts a node on an endpoint that serves [`Front`]. The task ends only if the node must stop. Then
+/// the node refuses all calls.
+///
+/// # Errors
+/// [`NodeError::Snapshot`] if the snapshot to start from cannot be read.
+pub fn start<C, D, T>(
+    endpoint: &Endpoint<T>,
+    parts: Parts<C, D, T>,
+) -> Result<JoinHandle<NodeError>, NodeError>
+where
+    C: Consensus + 'static,
+    D: Disk + 'static,
+    T: Transport,
+{
+    let inbox = Inbox::of(endpoint);
+    let tick = parts.settings.tick;
+    let mut turns = Turns::new(endpoint, parts, Rc::clone(&inbox))?;
+    inbox.open();
+    let ticks = Rc::downgrade(&inbox);
+    drop(endpoint.spawn(async move {
+        while let Some(inbox) = ticks.upgrade() {
+            inbox.wake();
+            drop(inbox);
+            erpc::sleep(tick).await;
+        }
+    }));
+    Ok(endpoint.spawn(async move {
+        loop {
+            inbox.wait().await;
+            // The library panics if messages contradict what it knows.
+            let error = match catch_unwind(AssertUnwindSafe(|| turns.turn())) {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error,
+                Err(panic) => NodeError::Contradiction(text_of(&*panic)),
+            };
+            inbox.close(&error.to_string());
+            return error;
+        }
+    }))
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}
+
+/// The number by which messages name a cluster.
+#[must_use]
+pub fn hash(cluster: &str) -> u64 {
+    use std::hash::Hasher;
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    hasher.write(cluster.as_bytes());
+    hasher.finish()
+}

@@ -1,0 +1,86 @@
+//! Calls that wait until their entry is committed and applied.
+
+use std::collections::VecDeque;
+
+use erpc::Responder;
+
+use crate::consensus::Position;
+use crate::machine::Applied;
+use crate::mutants::mutant;
+use crate::proto::{self, Leader, Outcome};
+
+/// A call that waits.
+pub(super) enum Caller {
+    Write(Responder<proto::WriteReply>),
+    Open(Responder<proto::OpenReply>),
+    Change(Responder<proto::ChangeReply>),
+}
+
+/// All that wait, in the order of their entries.
+#[derive(Default)]
+pub(super) struct Waiting {
+    callers: VecDeque<(Position, Caller)>,
+}
+
+impl Waiting {
+    pub(super) fn push(&mut self, at: Position, caller: Caller) {
+        self.callers.push_back((at, caller));
+    }
+
+    /// The entry at `at` is applied. Answers its caller.
+    pub(super) fn applied(&mut self, at: Position, applied: Applied, leader: &Leader) {
+        while let Some((waits, caller)) = self.pop_if(|waits| waits.index <= at.index) {
+            if waits == at || mutant!(TermNotCompared) && waits.index == at.index {
+                caller.answer(applied);
+            } else {
+                // Another leader has put its entry there, or a snapshot has skipped it.
+                caller.refuse(Outcome::NotLeader, leader);
+            }
+        }
+    }
+
+    /// The node leads in `term`, or does not (none). Refuses callers whose entries may be replaced.
+    pub(super) fn keep(&mut self, term: Option<u64>, leader: &Leader) {
+        if mutant!(TermNotCompared) {
+            return;
+        }
+        while let Some((_, caller)) = self.pop_if(|waits| Some(waits.term) != term) {
+            caller.refuse(Outcome::NotLeader, leader);
+        }
+    }
+
+    fn pop_if(&mut self, wanted: impl Fn(Position) -> bool) -> Option<(Position, Caller)> {
+        let is_wanted = self.callers.front().is_some_and(|(waits, _)| wanted(*waits));
+        if is_wanted { self.callers.pop_front() } else { None }
+    }
+}
+
+impl Caller {
+    /// The entry was applied.
+    pub(super) fn answer(self, applied: Applied) {
+        let (outcome, swapped) = match applied {
+            Applied::Written { swapped } => (Outcome::Done, swapped),
+            Applied::Opened(_) | Applied::Nothing => (Outcome::Done, false),
+            Applied::Expired => (Outcome::Expired, false),
+            Applied::Stale => (Outcome::Stale, false),
+        };
+        let session = if let Applied::Opened(session) = applied { session } else { 0 };
+        let outcome = outcome.into();
+        match self {
+            Self::Write(to) => to.send(&proto::WriteReply { outcome, swapped, leader: None }),
+            Self::Open(to) => to.send(&proto::OpenReply { outcome, session, leader: None }),
+            Self::Change(to) => to.send(&proto::ChangeReply { outcome, leader: None }),
+        }
+    }
+
+    /// The entry was not applied, or may be applied later.
+    pub(super) fn refuse(self, outcome: Outcome, leader: &Leader) {
+        let outcome = outcome.into();
+        let leader = Some(leader.clone());
+        match self {
+            Self::Write(to) => to.send(&proto::WriteReply { outcome, swapped: false, leader }),
+            Self::Open(to) => to.send(&proto::OpenReply { outcome, session: 0, leader }),
+            Self::Change(to) => to.send(&proto::ChangeReply { outcome, leader }),
+        }
+    }
+}

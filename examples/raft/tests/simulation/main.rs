@@ -1,0 +1,10 @@
+//! The whole store in a virtual network: one seed, one run.
+
+mod chaos;
+mod cluster;
+mod files;
+mod leases;
+mod misuse;
+#[cfg(erpc_mutants)]
+mod planted;
+mod random;

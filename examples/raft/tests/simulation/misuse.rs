@@ -1,0 +1,133 @@
+//! Wrong calls, and nodes that are not where they belong. The cluster answers, and goes on.
+
+use std::time::Duration;
+
+use erpc::{Channel, Code};
+use erpc_raft::client::{ClientError, Patience};
+use erpc_raft::proto::{self, LocalPeerClient, LocalStoreClient, Parcel, Piece, PutRequest};
+
+use crate::cluster::{Cluster, Options};
+use crate::random::Random;
+
+fn cluster() -> Cluster {
+    let options = Options { lease: false, snapshot_every: u64::MAX, keep: 0 };
+    let cluster = Cluster::start(3, 3, 0, options).expect("the disks are empty");
+    cluster.driver.run_for(Duration::from_millis(500));
+    cluster
+}
+
+/// Writes and reads a key.
+fn serves(cluster: &Cluster) {
+    let (endpoint, nodes) = cluster.clients(Patience::default());
+    endpoint.block_on(async {
+        let session = nodes.open().await.expect("the cluster serves");
+        session.put(b"key", b"value").await.expect("the cluster serves");
+        let value = nodes.get(b"key").await.expect("the cluster serves");
+        assert_eq!(value.as_deref(), Some(&b"value"[..]));
+    });
+    assert_eq!(cluster.failure(), None);
+}
+
+#[test]
+fn oversized_keys_and_values_are_refused() {
+    let cluster = cluster();
+    let (endpoint, nodes) = cluster.clients(Patience::default());
+    endpoint.block_on(async {
+        let session = nodes.open().await.expect("the cluster serves");
+        for (key, value, text) in [
+            (vec![], vec![], "the key has 0 bytes"),
+            (vec![1; 1025], vec![], "the key has 1025 bytes"),
+            (vec![1], vec![1; 65_537], "the value has 65537 bytes"),
+        ] {
+            let error = session.put(&key, &value).await.expect_err("it is too long or too short");
+            let ClientError::Invalid(why) = &error else { panic!("{error}") };
+            assert!(why.contains(text), "{why}");
+        }
+        session.put(&[1; 1024], &[1; 65_536]).await.expect("the longest are possible");
+        // The nodes check for themselves.
+        for host in &cluster.hosts {
+            let channel = Channel::to(&endpoint, vec![host.server.route()]).build();
+            let request = PutRequest { key: vec![1; 2000].into(), ..PutRequest::default() };
+            let error =
+                LocalStoreClient::new(channel).put(request).await.expect_err("it is too long");
+            assert_eq!(error.code(), Code::InvalidArgument);
+        }
+    });
+    serves(&cluster);
+}
+
+#[test]
+fn messages_of_other_clusters_are_refused() {
+    let cluster = cluster();
+    let (endpoint, _) = cluster.clients(Patience::default());
+    endpoint.block_on(async {
+        for host in &cluster.hosts {
+            let channel = Channel::to(&endpoint, vec![host.server.route()]).build();
+            let parcel = Parcel { cluster: 7, from: 1, to: host.id, ..Parcel::default() };
+            let error = LocalPeerClient::new(channel).deliver(parcel).await;
+            let error = error.expect_err("it is of another cluster");
+            assert_eq!(error.code(), Code::FailedPrecondition);
+            let text = error.to_string();
+            assert!(text.contains("another cluster: \"simulated\""), "{text}");
+        }
+    });
+    serves(&cluster);
+}
+
+/// Letters of random bytes, and real ones with random changes, as from a member.
+#[test]
+fn damaged_messages_stop_no_node() {
+    let cluster = cluster();
+    let (endpoint, _) = cluster.clients(Patience::default());
+    let mut random = Random::new(1);
+    let hash = erpc_raft::node::hash("simulated");
+    endpoint.block_on(async {
+        for host in &cluster.hosts {
+            let channel = Channel::to(&endpoint, vec![host.server.route()]).build();
+            let client = LocalPeerClient::new(channel);
+            for _ in 0..300 {
+                let from = host.id % 3 + 1;
+                let mut letters = Vec::new();
+                for _ in 0..random.below(4) {
+                    let mut letter = vec![random.below(20) as u8, random.below(4) as u8];
+                    // Terms that the cluster has had already: a message may say anything otherwise.
+                    letter.extend_from_slice(&random.below(2).to_le_bytes());
+                    let numbers = random.below(12);
+                    for _ in 0..numbers {
+                        letter.extend_from_slice(
+                            &random.below(1 << random.clone().below(40)).to_le_bytes(),
+                        );
+                    }
+                    letters.extend_from_slice(&(letter.len() as u32).to_le_bytes());
+                    letters.extend_from_slice(&letter);
+                }
+                let keep = random.below(letters.len() as u64 + 1) as usize;
+                if random.percent(30) {
+                    letters.truncate(keep);
+                }
+                let parcel = Parcel {
+                    cluster: hash,
+                    from,
+                    to: host.id,
+                    letters: letters.into(),
+                    ..Parcel::default()
+                };
+                client.deliver(parcel).await.expect("it is answered");
+                let mut data = vec![0; random.below(40) as usize];
+                data.fill_with(|| random.below(256) as u8);
+                let piece = Piece {
+                    cluster: hash,
+                    from,
+                    to: host.id,
+                    offset: random.below(3) * 8,
+                    total: random.below(48),
+                    data: data.into(),
+                    ..Piece::default()
+                };
+                // Refused, or a snapshot that cannot be read.
+                drop::<Result<proto::PieceReply, _>>(client.install(piece).await);
+            }
+        }
+    });
+    serves(&cluster);
+}
