@@ -96,7 +96,7 @@ impl<T: Transport> Shipped<T> {
         step.time_us = u64::try_from(self.time.as_micros()).unwrap_or(u64::MAX);
         let sent = stream.steps.send(step).await;
         if let Err(CallError::Rejected(RejectReason::TooLarge { size, .. })) = sent {
-            return Err(Broken::TooLong(size as usize));
+            return Err(Broken::TooLong(size));
         }
         // A member that has ended the attempt takes no step any more, but has said why.
         let reply = match (stream.replies.next().await, sent) {

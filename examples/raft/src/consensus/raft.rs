@@ -238,11 +238,7 @@ impl Consensus for RaftCore {
         let mut message = eraftpb::Message::default();
         message.set_msg_type(MessageType::MsgPropose);
         message.from = raft.id;
-        let entry = |data| {
-            let mut entry = eraftpb::Entry::default();
-            entry.data = data;
-            entry
-        };
+        let entry = |data| eraftpb::Entry { data, ..Default::default() };
         message.set_entries(commands.into_iter().map(entry).collect());
         match self.raw.raft.step(message) {
             Ok(()) => Ok(at),
@@ -468,8 +464,7 @@ fn snapshot_in(snapshot: &eraftpb::Snapshot) -> Snapshot {
 }
 
 pub(super) fn snapshot_out(snapshot: &Snapshot) -> eraftpb::Snapshot {
-    let mut out = eraftpb::Snapshot::default();
-    out.data = snapshot.data.clone();
+    let mut out = eraftpb::Snapshot { data: snapshot.data.clone(), ..Default::default() };
     let meta = out.mut_metadata();
     meta.term = snapshot.at.term;
     meta.index = snapshot.at.index;

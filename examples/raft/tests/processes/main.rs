@@ -130,7 +130,7 @@ fn a_leader_that_is_told_to_end_hands_over() {
 /// A leader that stands still for longer than its lease does not serve stale reads when it goes on.
 #[test]
 fn a_leader_that_was_stopped_reads_nothing_stale() {
-    let mut cluster = Cluster::start("lease", Durability::Volatile, &["--lease"]);
+    let cluster = Cluster::start("lease", Durability::Volatile, &["--lease"]);
     let (endpoint, nodes) =
         client(&cluster.addresses(), Patience { call: PATIENCE, ..Patience::default() });
     for round in 0..3 {
