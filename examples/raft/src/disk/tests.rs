@@ -34,7 +34,9 @@ impl Files for MemFiles {
     }
 
     fn truncate(&mut self, name: &str, len: u64) -> io::Result<()> {
-        self.0.borrow_mut().get_mut(name).map(|bytes| bytes.truncate(len as usize));
+        if let Some(bytes) = self.0.borrow_mut().get_mut(name) {
+            bytes.truncate(len as usize);
+        }
         Ok(())
     }
 
@@ -52,11 +54,7 @@ impl MemFiles {
 
     fn log(&self) -> String {
         let names = self.list().expect("it is in memory");
-        names
-            .into_iter()
-            .filter(|name| name.starts_with("log-"))
-            .next_back()
-            .expect("there is a log")
+        names.into_iter().rfind(|name| name.starts_with("log-")).expect("there is a log")
     }
 }
 
