@@ -144,6 +144,17 @@ impl<D: Device> VerbsTx<D> {
         Some(target)
     }
 
+    /// Looks the peer up in the table that both halves share. `None` if it is not known, or not heard.
+    #[cold]
+    fn resolve(&mut self, route: &UdpRoute) -> Option<Target> {
+        let Lookup::Send(target) = self.line.lookup(*route) else { return None };
+        if target.token.is_none() {
+            self.targets.insert(*route, target);
+            return Some(target);
+        }
+        None
+    }
+
     /// Takes over the handles that no peer uses any more. Packets up to now may use them.
     #[cold]
     fn retire(&mut self) {
@@ -198,7 +209,7 @@ impl<D: Device> VerbsTx<D> {
         if trailer.is_some() {
             return false;
         }
-        let Some(target) = self.target(route) else { return false };
+        let Some(target) = self.target(route).or_else(|| self.resolve(route)) else { return false };
         if !self.has_room() {
             return false;
         }
