@@ -384,7 +384,7 @@ fn summary(verdict: &Verdict) -> &'static str {
         }
         (false, InErpc::FeatureDpdk) => "WOULD NOT WORK YET (and needs erpc's feature `dpdk`)",
         (true, InErpc::FeatureIbverbs) => {
-            "THE MACHINE IS READY; build erpc with the feature `ibverbs`, not tried on a device yet"
+            "THE MACHINE IS READY; build erpc with the feature `ibverbs`, tried over Soft-RoCE only"
         }
         (false, InErpc::FeatureIbverbs) => {
             "WOULD NOT WORK YET (and needs erpc's feature `ibverbs`)"

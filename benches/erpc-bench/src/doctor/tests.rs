@@ -545,7 +545,7 @@ fn text_says_what_to_do_and_how_far_erpc_is() {
         "kernel UDP: DOES NOT WORK",
         "To do: run `ip link set lo up`",
         "DPDK over memif: THE MACHINE IS READY; build erpc with the feature `dpdk`, tried over memif, af_packet and af_xdp only",
-        "ibverbs UD over an RDMA NIC: THE MACHINE IS READY; build erpc with the feature `ibverbs`, not tried on a device yet",
+        "ibverbs UD over an RDMA NIC: THE MACHINE IS READY; build erpc with the feature `ibverbs`, tried over Soft-RoCE only",
     ] {
         assert!(text.contains(wanted), "{wanted}: {text}");
     }
