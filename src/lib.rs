@@ -279,6 +279,18 @@ pub mod transport {
         pub use erpc_core::transport::frame::{FrameDrop, FrameDrops, Mac, Network, NotAMac};
     }
 
+    /// Network cards that speak verbs: InfiniBand and RoCE. Devices of libibverbs need the feature
+    /// `ibverbs`; devices in memory, for tests, need nothing.
+    pub mod verbs {
+        pub use erpc_core::transport::verbs::{
+            AddressHandle, Completion, Device, DeviceInfo, GRH, Gid, Host, NotADevice, Piece,
+            Provider, Queue, Rebuilt, RecvRequest, Registration, SendRequest, SoftDevice,
+            SoftFabric, VerbsConfig, VerbsError, VerbsRx, VerbsStats, VerbsTransport, VerbsTx,
+        };
+        #[cfg(feature = "ibverbs")]
+        pub use erpc_core::transport::verbs::{IbvDevice, Ibverbs};
+    }
+
     /// Kernel UDP.
     pub mod udp {
         pub use erpc_core::transport::udp::{OVERFLOW_HINT, UdpError, UdpRoute, UdpRx, UdpTx};

@@ -61,7 +61,17 @@ const ORDERS: &[Order<'_>] = &[
     },
     Order {
         folder: "transport",
-        entries: &["charge", "undelivered", "interface", "mem", "udp", "frame", "dpdk", "fault"],
+        entries: &[
+            "charge",
+            "undelivered",
+            "interface",
+            "mem",
+            "udp",
+            "frame",
+            "dpdk",
+            "verbs",
+            "fault",
+        ],
     },
     Order {
         folder: "stream",

@@ -68,6 +68,12 @@ impl Reachable for erpc::transport::dpdk::DpdkTransport {
     }
 }
 
+impl<D: erpc::transport::verbs::Device> Reachable for erpc::transport::verbs::VerbsTransport<D> {
+    fn parse(text: &str) -> Option<UdpRoute> {
+        Udp::parse(text)
+    }
+}
+
 impl<T: Reachable> Reachable for Faulty<T> {
     fn parse(text: &str) -> Option<T::Route> {
         T::parse(text)

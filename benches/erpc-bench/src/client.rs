@@ -259,6 +259,12 @@ fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
         let outstanding = args.outstanding();
         return Ok(Box::new(RawLoop { rpc, load, outstanding, pauses: Pauses::new(idle) }));
     }
+    if args.network.network() == Network::Verbs {
+        let device = args.network.open_verbs(None, 1)?.remove(0);
+        let (rpc, load) = open(device, config, args, args.sessions())?;
+        let outstanding = args.outstanding();
+        return Ok(Box::new(RawLoop { rpc, load, outstanding, pauses: Pauses::new(idle) }));
+    }
     let open = |sessions| {
         let socket = Udp::bind(&socket).map_err(Failure::of("no socket"))?;
         open(socket, config.clone(), args, sessions)
@@ -326,6 +332,7 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
             Workload::W4 => "w4",
         },
         stack: match (args.tokio, args.no_offload) {
+            _ if args.network.network() == Network::Verbs => "erpc-verbs",
             _ if !has_socket => "erpc-dpdk",
             (Some(_), _) => "erpc-shared",
             (None, true) => "erpc-no-offload",

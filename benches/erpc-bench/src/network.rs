@@ -11,6 +11,8 @@ pub(crate) enum Network {
     Udp,
     /// A port that DPDK drives. Needs a build with the feature `dpdk`
     Dpdk,
+    /// A verbs device. Needs a build with the feature `ibverbs`
+    Verbs,
 }
 
 #[derive(Args)]
@@ -25,6 +27,12 @@ pub(crate) struct NetworkArgs {
     /// Arguments of DPDK's EAL, separated by spaces
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     eal: String,
+    /// The verbs device, and settings: "mlx5_0", "mlx5_0 port=2 sessions=500"
+    #[arg(long, default_value = "", required_if_eq("transport", "verbs"))]
+    device: String,
+    /// Index of the GID of the verbs device [default: the first of RoCE v2 over IPv4]
+    #[arg(long)]
+    gid: Option<u8>,
 }
 
 impl NetworkArgs {
@@ -46,6 +54,42 @@ impl NetworkArgs {
         let config: DpdkConfig = self.port.parse().map_err(Failure::of("`--port`"))?;
         DpdkTransport::open_group(&config.udp_port(udp_port), endpoints)
             .map_err(Failure::of("no port"))
+    }
+
+    /// Opens the verbs device for `endpoints` endpoints, which peers reach at this address; without
+    /// one, at any port.
+    #[cfg(feature = "ibverbs")]
+    pub(crate) fn open_verbs(
+        &self,
+        address: Option<std::net::SocketAddr>,
+        endpoints: usize,
+    ) -> Result<
+        Vec<erpc::transport::verbs::VerbsTransport<erpc::transport::verbs::IbvDevice>>,
+        Failure,
+    > {
+        use erpc::transport::verbs::{Ibverbs, VerbsConfig, VerbsTransport};
+        let mut config: VerbsConfig = self.device.parse().map_err(Failure::of("`--device`"))?;
+        if let Some(index) = self.gid {
+            config = config.gid_index(index);
+        }
+        if let Some(address) = address {
+            config = config.exchange(address);
+        }
+        VerbsTransport::open_group(&Ibverbs, &config, endpoints).map_err(Failure::of("no device"))
+    }
+
+    /// This build has no verbs.
+    #[cfg(not(feature = "ibverbs"))]
+    pub(crate) fn open_verbs(
+        &self,
+        _address: Option<std::net::SocketAddr>,
+        _endpoints: usize,
+    ) -> Result<Vec<erpc::Udp>, Failure> {
+        Err(Failure::new(format!(
+            "this build has no verbs for `--device \"{}\"` and GID {:?}; build erpc-bench with \
+             `--features ibverbs`",
+            self.device, self.gid
+        )))
     }
 
     /// This build has no DPDK.

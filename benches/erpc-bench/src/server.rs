@@ -73,6 +73,13 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
                 None => serve_all(transports, args),
             };
         }
+        Network::Verbs => {
+            let mut transports = args.network.open_verbs(Some(args.addr), args.threads.into())?;
+            return match args.call {
+                Some(peer) => serve_and_call(transports.remove(0), peer, args),
+                None => serve_all(transports, args),
+            };
+        }
     };
     serve_all(transports, args)
 }

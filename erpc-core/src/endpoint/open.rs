@@ -28,6 +28,8 @@ use crate::time::Instant;
 #[cfg(feature = "dpdk")]
 use crate::transport::dpdk::{DpdkConfig, DpdkError, DpdkTransport};
 use crate::transport::udp::{UdpConfig, UdpError, UdpTransport};
+#[cfg(feature = "ibverbs")]
+use crate::transport::verbs::{IbvDevice, Ibverbs, VerbsConfig, VerbsError, VerbsTransport};
 use crate::transport::{Route, Transport};
 
 /// An endpoint: sessions to peers, calls on them, handlers for requests of peers, and the loop that
@@ -145,6 +147,26 @@ impl Endpoint<DpdkTransport> {
     /// [`OpenError`] if the port cannot be opened, or a setting is out of range.
     pub fn dpdk_with(port: &DpdkConfig, config: EndpointConfig) -> Result<Self, OpenError> {
         let transport = DpdkTransport::open(port).map_err(OpenError::Dpdk)?;
+        Self::new(transport, config).map_err(OpenError::Config)
+    }
+}
+
+#[cfg(feature = "ibverbs")]
+impl Endpoint<VerbsTransport<IbvDevice>> {
+    /// An endpoint over a verbs device, with default settings.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the device cannot be opened.
+    pub fn verbs(device: &VerbsConfig) -> Result<Self, OpenError> {
+        Self::verbs_with(device, EndpointConfig::new())
+    }
+
+    /// An endpoint over a verbs device.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the device cannot be opened, or a setting is out of range.
+    pub fn verbs_with(device: &VerbsConfig, config: EndpointConfig) -> Result<Self, OpenError> {
+        let transport = VerbsTransport::open(&Ibverbs, device).map_err(OpenError::Verbs)?;
         Self::new(transport, config).map_err(OpenError::Config)
     }
 }
@@ -402,6 +424,9 @@ pub enum OpenError {
     /// The port could not be opened.
     #[cfg(feature = "dpdk")]
     Dpdk(DpdkError),
+    /// The verbs device could not be opened.
+    #[cfg(feature = "ibverbs")]
+    Verbs(VerbsError),
     /// A setting is out of range.
     Config(ConfigError),
 }
@@ -412,6 +437,8 @@ impl fmt::Display for OpenError {
             Self::Udp(error) => write!(f, "cannot open an endpoint: {error}"),
             #[cfg(feature = "dpdk")]
             Self::Dpdk(error) => write!(f, "cannot open an endpoint: {error}"),
+            #[cfg(feature = "ibverbs")]
+            Self::Verbs(error) => write!(f, "cannot open an endpoint: {error}"),
             Self::Config(error) => write!(f, "cannot open an endpoint: {error}"),
         }
     }
@@ -425,6 +452,8 @@ impl std::error::Error for OpenError {
             Self::Udp(error) => Some(error),
             #[cfg(feature = "dpdk")]
             Self::Dpdk(error) => Some(error),
+            #[cfg(feature = "ibverbs")]
+            Self::Verbs(error) => Some(error),
             Self::Config(error) => Some(error),
         }
     }

@@ -1,7 +1,6 @@
 //! Reports to the log what counters tell: a loop that stood still, refused handshakes and calls,
 //! lost packets, a link that went down.
 
-use std::any::TypeId;
 use std::cell::Cell;
 use std::fmt::Display;
 use std::time::Duration;
@@ -13,7 +12,6 @@ use crate::protocol::{DropReason, ProtocolStats, Retransmissions};
 use crate::serving::RefusedCalls;
 use crate::time::Instant;
 use crate::transport::Transport;
-use crate::transport::udp::{OVERFLOW_HINT, UdpTransport};
 
 /// The counters' values that were reported. The loop looks at its counters every 1,024 turns, and
 /// before it sleeps.
@@ -118,9 +116,8 @@ impl Seen {
 
     fn losses<T: Transport>(&mut self, now: Instant, rpc: &mut Rpc<T>) {
         let (stats, endpoint) = (rpc.stats(), rpc.local_route());
-        let is_udp = TypeId::of::<T>() == TypeId::of::<UdpTransport>();
         report(&mut self.overflow, stats.transport.rx_overflow, |new| {
-            log::receive_overflow(now, &endpoint, new, is_udp.then_some(OVERFLOW_HINT))
+            log::receive_overflow(now, &endpoint, new, T::OVERFLOW_HINT)
         });
         report(&mut self.link_downs, stats.transport.link_downs, |new| {
             log::link_down(now, &endpoint, new)

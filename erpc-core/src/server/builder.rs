@@ -21,6 +21,8 @@ use crate::serving::worker::WorkerPool;
 #[cfg(feature = "dpdk")]
 use crate::transport::dpdk::{DpdkConfig, DpdkTransport};
 use crate::transport::udp::{UdpConfig, UdpTransport};
+#[cfg(feature = "ibverbs")]
+use crate::transport::verbs::{IbvDevice, Ibverbs, VerbsConfig, VerbsTransport};
 
 /// A server, over UDP unless its builder says otherwise; made by [`Server::builder`].
 ///
@@ -235,6 +237,14 @@ impl<T: Listen> ServerBuilder<T> {
     #[cfg(feature = "dpdk")]
     pub fn dpdk(self, config: DpdkConfig) -> ServerBuilder<DpdkTransport> {
         self.transport(config)
+    }
+
+    /// Serves over a verbs device. Clients connect to the listening address, a UDP address of this
+    /// host, at which they learn the address of the queue pair. Thread `i` answers at the UDP port of
+    /// the listening address plus `i`. Needs the feature `ibverbs`.
+    #[cfg(feature = "ibverbs")]
+    pub fn verbs(self, config: VerbsConfig) -> ServerBuilder<VerbsTransport<IbvDevice>> {
+        self.transport((Ibverbs, config))
     }
 
     /// Pins the first event loop to core `first`, the second to core `first + 1`, and so on. Use

@@ -10,6 +10,7 @@ use crate::service::MethodCollision;
 use crate::transport::dpdk::DpdkError;
 use crate::transport::mem::PortTaken;
 use crate::transport::udp::UdpError;
+use crate::transport::verbs::VerbsError;
 
 /// Why a server could not start, or ended.
 #[non_exhaustive]
@@ -37,6 +38,8 @@ pub enum ServeError {
     /// The port that DPDK drives could not be opened.
     #[cfg(feature = "dpdk")]
     Dpdk(DpdkError),
+    /// The verbs device could not be opened.
+    Verbs(VerbsError),
     /// Another endpoint of the memory transport has this address.
     Mem(PortTaken),
     /// An event loop could not be pinned to a core.
@@ -78,6 +81,7 @@ impl fmt::Display for ServeError {
             Self::Bind(error) => error.fmt(f),
             #[cfg(feature = "dpdk")]
             Self::Dpdk(error) => error.fmt(f),
+            Self::Verbs(error) => error.fmt(f),
             Self::Mem(error) => error.fmt(f),
             Self::Pin { core, error } => {
                 write!(
@@ -110,6 +114,7 @@ impl std::error::Error for ServeError {
             Self::Bind(error) => Some(error),
             #[cfg(feature = "dpdk")]
             Self::Dpdk(error) => Some(error),
+            Self::Verbs(error) => Some(error),
             Self::Mem(error) => Some(error),
             Self::NoService | Self::NoRuntime { .. } | Self::Panicked => None,
         }

@@ -9,6 +9,7 @@ use crate::transport::dpdk::{DpdkConfig, DpdkError, DpdkTransport};
 use crate::transport::fault::{FaultPlan, Faulty};
 use crate::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport, PortTaken};
 use crate::transport::udp::{UdpConfig, UdpError, UdpRoute, UdpTransport};
+use crate::transport::verbs::{Device, VerbsConfig, VerbsError, VerbsTransport};
 
 /// A transport that a [`Server`](super::Server) or a [`Nexus`](super::Nexus) can listen on: several
 /// endpoints receive at one address.
@@ -82,6 +83,27 @@ impl Listen for DpdkTransport {
 impl From<DpdkError> for ServeError {
     fn from(error: DpdkError) -> Self {
         Self::Dpdk(error)
+    }
+}
+
+/// Endpoint `i` has a queue pair of its own, and answers at the UDP port of `address` plus `i`.
+impl<D: Device> Listen for VerbsTransport<D> {
+    type Settings = (D::Provider, VerbsConfig);
+    type Error = VerbsError;
+
+    fn listen(
+        (provider, settings): &(D::Provider, VerbsConfig),
+        address: UdpRoute,
+        endpoints: usize,
+    ) -> Result<Vec<Self>, VerbsError> {
+        let settings = settings.clone().exchange(address.socket_addr());
+        Self::open_group(provider, &settings, endpoints)
+    }
+}
+
+impl From<VerbsError> for ServeError {
+    fn from(error: VerbsError) -> Self {
+        Self::Verbs(error)
     }
 }
 

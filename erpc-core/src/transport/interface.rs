@@ -126,6 +126,9 @@ pub trait Transport: 'static {
     /// make the loops of both sides pause longer, which would make the session slower still.
     const WAKES_FOR_PACKETS: bool = true;
 
+    /// Advice for an operator when [`TransportStats::rx_overflow`] grows, for the log. Default: none.
+    const OVERFLOW_HINT: Option<&'static str> = None;
+
     /// Both halves.
     fn split(&mut self) -> (&mut Self::Rx, &mut Self::Tx);
 

@@ -16,6 +16,7 @@ mod interface;
 pub mod mem;
 pub mod udp;
 mod undelivered;
+pub mod verbs;
 
 pub use charge::ChargeModel;
 pub use interface::{

@@ -4,7 +4,7 @@
 //! its corpus. `erpc-sim/fuzz/README.md` says what they cover and how to run them.
 //!
 //! A target panics if it finds a bug, and returns otherwise. `header`, `control`, `status`,
-//! `extension`, `message`, `stream_frame`, `frame` and `txn_record` test parsers. [`hostile_client`],
+//! `extension`, `message`, `stream_frame`, `frame`, `verbs_exchange` and `txn_record` test parsers. [`hostile_client`],
 //! [`hostile_server`] and [`hostile_streams`] play a peer against a live endpoint, and [`txn_requests`]
 //! one against a participant of the transaction store.
 
@@ -21,6 +21,7 @@ mod server;
 mod steps;
 mod streams;
 mod transactions;
+mod verbs;
 
 use std::time::Duration;
 
@@ -33,12 +34,13 @@ pub use seeds::{Seed, seeds};
 pub use server::hostile_server;
 pub use streams::{hostile_streams, stream_frame};
 pub use transactions::{txn_record, txn_requests};
+pub use verbs::verbs_exchange;
 
 /// A target: takes any bytes, and panics if it finds a bug.
 pub type Target = fn(&[u8]);
 
 /// Every target with its name, which is also the name of its binary and its corpus.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("header", header),
     ("control", control),
     ("status", status),
@@ -46,6 +48,7 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("message", message),
     ("stream_frame", stream_frame),
     ("frame", frame),
+    ("verbs_exchange", verbs_exchange),
     ("hostile_client", hostile_client),
     ("hostile_server", hostile_server),
     ("hostile_streams", hostile_streams),

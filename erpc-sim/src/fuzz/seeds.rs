@@ -12,7 +12,7 @@ use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, encode_status};
 
 use super::conversations::{CLIENTS, SERVERS, STREAMS};
 use super::frame::{REPAIRED, TAGGED, VERIFIED, host};
-use super::transactions;
+use super::{transactions, verbs};
 use crate::hostile::craft::{self, Craft, PARAMETERS};
 
 /// A first input.
@@ -36,6 +36,7 @@ pub fn seeds() -> Vec<Seed> {
     frames(&mut seeds);
     conversations(&mut seeds);
     transactions::seeds(&mut seeds);
+    verbs::seeds(&mut seeds);
     seeds
 }
 

@@ -33,8 +33,8 @@ pub mod streams;
 /// The tests of a [`Network`](crate::suite::Network).
 #[macro_export]
 macro_rules! suite {
-    ($network:ty) => {
-        $crate::suite!(@tests $network, calls:
+    ($(#[$attribute:meta])* $network:ty) => {
+        $crate::suite!(@tests [$(#[$attribute])*] $network, calls:
             a_store_is_used
             sessions_are_spread_over_the_servers_threads
             messages_of_all_sizes_travel_both_ways
@@ -48,18 +48,18 @@ macro_rules! suite {
             a_message_of_another_type_is_refused
             a_disconnect_waits_for_earlier_calls
         );
-        $crate::suite!(@tests $network, streams:
+        $crate::suite!(@tests [$(#[$attribute])*] $network, streams:
             every_message_arrives_once_and_in_order_despite_losses
             ten_thousand_short_streams_share_a_few_sessions
             a_stream_carries_metadata
             streams_fail_when_their_server_ends
             handlers_end_when_their_client_ends
         );
-        $crate::suite!(@tests $network, faults:
+        $crate::suite!(@tests [$(#[$attribute])*] $network, faults:
             every_call_is_executed_once_despite_losses
             call_outcomes_are_true_when_a_server_is_killed_and_restarts
         );
-        $crate::suite!(@tests $network, sessions:
+        $crate::suite!(@tests [$(#[$attribute])*] $network, sessions:
             a_thousand_sessions_open_and_end
             endpoints_answer_with_every_idle_policy
             a_sleeping_endpoint_uses_little_cpu_time_and_wakes_for_packets
@@ -67,12 +67,16 @@ macro_rules! suite {
             a_sleeping_endpoint_wakes_for_other_threads
         );
     };
-    (@tests $network:ty, $module:ident: $($test:ident)*) => {$(
+    (@tests $attributes:tt $network:ty, $module:ident: $($test:ident)*) => {$(
+        $crate::suite!(@test $attributes $network, $module, $test);
+    )*};
+    (@test [$(#[$attribute:meta])*] $network:ty, $module:ident, $test:ident) => {
         #[test]
+        $(#[$attribute])*
         fn $test() {
             $crate::suite::$module::$test::<$network>();
         }
-    )*};
+    };
 }
 
 /// A network with a host for the server and a host for clients. Each test has its own.

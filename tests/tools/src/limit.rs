@@ -1,17 +1,25 @@
 //! Time limits: a test that hangs fails with a message.
 
+use std::env;
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Runs `body` on its own thread, and panics if it takes longer than `limit`. The thread then
-/// continues until the process ends.
+/// How many times as long tests may take on this machine: `ERPC_TEST_PATIENCE`, 1 by default. An
+/// emulated machine needs more.
+fn patience() -> u32 {
+    env::var("ERPC_TEST_PATIENCE").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
+/// Runs `body` on its own thread, and panics if it takes longer than `limit`, times
+/// `ERPC_TEST_PATIENCE`. The thread then continues until the process ends.
 ///
 /// # Panics
 /// If `body` panics, or takes longer than `limit`.
 #[track_caller]
 pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Send + 'static) -> R {
+    let limit = limit * patience();
     let (send, done) = channel::<()>();
     // The thread has the test's name, which panic messages print.
     let name = thread::current().name().unwrap_or("test").to_owned();

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -104,6 +105,22 @@ pub(super) struct Rdma {
     pub(super) emulated: bool,
     pub(super) link_layers: Vec<String>,
     pub(super) active_ports: u64,
+    /// The GIDs of its first port.
+    pub(super) gids: Vec<PortGid>,
+}
+
+/// An entry of a port's GID table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PortGid {
+    pub(super) index: u64,
+    pub(super) is_v2: bool,
+    pub(super) address: String,
+}
+
+impl PortGid {
+    pub(super) fn is_v4(&self) -> bool {
+        self.address.parse::<Ipv4Addr>().is_ok()
+    }
 }
 
 /// Whether the kernel has a module.
@@ -438,10 +455,26 @@ fn rdma(root: &Root) -> Vec<Rdma> {
             link_layers: layers.into_iter().collect(),
             // The kernel writes `4: ACTIVE`.
             active_ports: states.filter(|state| state.contains("ACTIVE")).count() as u64,
+            gids: gids(root, &format!("{ports}/1")),
             name,
         }
     };
     root.names(class).into_iter().map(device).collect()
+}
+
+/// The GIDs of the port with this folder. Entries that are not in use are zero, or have no type.
+fn gids(root: &Root, port: &str) -> Vec<PortGid> {
+    let gid = |index: String| {
+        let gid: Ipv6Addr = root.line(&format!("{port}/gids/{index}"))?.parse().ok()?;
+        let kind = root.line(&format!("{port}/gid_attrs/types/{index}"))?;
+        let address = gid.to_canonical().to_string();
+        let index = index.parse().ok()?;
+        (!gid.is_unspecified()).then_some(PortGid { index, is_v2: kind == "RoCE v2", address })
+    };
+    let mut gids: Vec<_> =
+        root.names(&format!("{port}/gids")).into_iter().filter_map(gid).collect();
+    gids.sort_by_key(|gid| gid.index);
+    gids
 }
 
 fn modules(root: &Root, kernel: Option<&str>) -> Modules {

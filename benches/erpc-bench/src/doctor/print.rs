@@ -266,6 +266,16 @@ fn rdma_json(facts: &Facts) -> Json {
             ("emulated", device.emulated.into()),
             ("link_layers", Json::list(&device.link_layers, Json::from)),
             ("active_ports", device.active_ports.into()),
+            (
+                "gids",
+                Json::list(&device.gids, |gid| {
+                    Json::object([
+                        ("index", gid.index.into()),
+                        ("roce_v2", gid.is_v2.into()),
+                        ("address", (&gid.address).into()),
+                    ])
+                }),
+            ),
         ])
     })
 }
@@ -373,11 +383,11 @@ fn summary(verdict: &Verdict) -> &'static str {
             "THE MACHINE IS READY; build erpc with the feature `dpdk`, tried over memif, af_packet and af_xdp only"
         }
         (false, InErpc::FeatureDpdk) => "WOULD NOT WORK YET (and needs erpc's feature `dpdk`)",
-        (true, InErpc::Planned) => {
-            "THE MACHINE IS READY; erpc has no verbs transport yet (planned)"
+        (true, InErpc::FeatureIbverbs) => {
+            "THE MACHINE IS READY; build erpc with the feature `ibverbs`, tried over Soft-RoCE only"
         }
-        (false, InErpc::Planned) => {
-            "WOULD NOT WORK YET (and erpc has no verbs transport yet: planned)"
+        (false, InErpc::FeatureIbverbs) => {
+            "WOULD NOT WORK YET (and needs erpc's feature `ibverbs`)"
         }
     }
 }

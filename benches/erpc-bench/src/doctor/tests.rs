@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::facts::{
     Core, DeviceFile, Dpdk, Facts, Hugepages, Limit, Limits, Module, Mount, Nic, NicKind, PciNic,
-    Rdma, Rights, Sockets, Verbs,
+    PortGid, Rdma, Rights, Sockets, Verbs,
 };
 use super::port::Port;
 use super::print::{self, Json};
@@ -91,6 +91,20 @@ fn facts_come_from_the_files() {
         .file("sys/class/infiniband/mlx5_0/device/x", "")
         .file("sys/class/infiniband/rxe0/ports/1/state", "1: DOWN\n")
         .file("sys/class/infiniband/rxe0/parent", "eth0\n")
+        .file(
+            "sys/class/infiniband/rxe0/ports/1/gids/0",
+            "fe80:0000:0000:0000:0000:0aff:fe4d:0001\n",
+        )
+        .file("sys/class/infiniband/rxe0/ports/1/gid_attrs/types/0", "RoCE v2\n")
+        .file(
+            "sys/class/infiniband/rxe0/ports/1/gids/1",
+            "0000:0000:0000:0000:0000:ffff:0a4d:0001\n",
+        )
+        .file("sys/class/infiniband/rxe0/ports/1/gid_attrs/types/1", "RoCE v2\n")
+        .file(
+            "sys/class/infiniband/rxe0/ports/1/gids/2",
+            "0000:0000:0000:0000:0000:0000:0000:0000\n",
+        )
         .file("lib/modules/6.1.0/modules.dep", "kernel/drivers/vfio/pci/vfio-pci.ko.xz: a b\n")
         .file("lib/modules/6.1.0/modules.builtin", "kernel/drivers/uio/uio_pci_generic.ko\n")
         .file("sys/module/rdma_rxe/refcnt", "0\n")
@@ -147,6 +161,8 @@ fn facts_come_from_the_files() {
     let rdma: Vec<_> =
         facts.rdma.iter().map(|rdma| (&rdma.name[..], rdma.emulated, rdma.active_ports)).collect();
     assert_eq!(rdma, [("mlx5_0", false, 1), ("rxe0", true, 0)]);
+    let gid = |index, address: &str| PortGid { index, is_v2: true, address: address.into() };
+    assert_eq!(facts.rdma[1].gids, [gid(0, "fe80::aff:fe4d:1"), gid(1, "10.77.0.1")]);
     assert_eq!(facts.modules.vfio_pci, Module::Available);
     assert_eq!(facts.modules.uio_pci_generic, Module::Available);
     assert_eq!(facts.modules.rdma_rxe, Module::Loaded);
@@ -307,8 +323,11 @@ fn refused(id: &str, change: impl FnOnce(&mut Facts), wanted: &str) {
 fn a_ready_machine_can_use_what_this_build_has() {
     for verdict in judge(&ready()) {
         assert!(verdict.machine_ready(), "{verdict:#?}");
-        let is_built =
-            verdict.id == "udp" || cfg!(feature = "dpdk") && verdict.id.starts_with("dpdk");
+        let is_built = match verdict.id {
+            "udp" => true,
+            "verbs-ud" | "soft-roce" => cfg!(feature = "ibverbs"),
+            _ => cfg!(feature = "dpdk"),
+        };
         assert_eq!(verdict.usable_now(), is_built);
     }
 }
@@ -437,6 +456,21 @@ fn verbs_need_a_device_with_an_active_port() {
     refused("verbs-ud", |facts| facts.rdma[0].active_ports = 0, "subnet manager");
     refused("verbs-ud", |facts| facts.verbs.library = false, "apt-get install libibverbs-dev");
     refused("verbs-ud", |facts| facts.devices.clear(), "ib_uverbs");
+    let pinned = |facts: &mut Facts| {
+        facts.limits.memlock = Some(Limit::AtMost(8 << 20));
+        facts.rights.ipc_lock = false;
+    };
+    refused("verbs-ud", pinned, "ulimit -l unlimited");
+}
+
+#[test]
+fn verbs_name_the_gid_to_use_or_how_to_get_one() {
+    let mut facts = ready();
+    let gid = |index, address: &str| PortGid { index, is_v2: true, address: address.into() };
+    facts.rdma[1].gids = vec![gid(0, "fe80::1"), gid(1, "10.77.0.1")];
+    facts.rdma[0].gids = vec![gid(0, "fe80::1")];
+    assert!(verdict(&facts, "soft-roce").notes.join(" ").contains("--device rxe0 --gid 1"));
+    assert!(verdict(&facts, "verbs-ud").notes.join(" ").contains("ip addr add"));
 }
 
 #[test]
@@ -511,7 +545,7 @@ fn text_says_what_to_do_and_how_far_erpc_is() {
         "kernel UDP: DOES NOT WORK",
         "To do: run `ip link set lo up`",
         "DPDK over memif: THE MACHINE IS READY; build erpc with the feature `dpdk`, tried over memif, af_packet and af_xdp only",
-        "ibverbs UD over an RDMA NIC: THE MACHINE IS READY; erpc has no verbs transport yet",
+        "ibverbs UD over an RDMA NIC: THE MACHINE IS READY; build erpc with the feature `ibverbs`, tried over Soft-RoCE only",
     ] {
         assert!(text.contains(wanted), "{wanted}: {text}");
     }

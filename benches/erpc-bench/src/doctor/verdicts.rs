@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::{Core, Facts, Hugepages, Limit, Module, Nic, NicKind, PciNic};
+use super::facts::{Core, Facts, Hugepages, Limit, Module, Nic, NicKind, PciNic, Rdma};
 
 /// How far erpc itself has the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,8 @@ pub(super) enum InErpc {
     BuiltIn,
     /// A cargo feature, off by default.
     FeatureDpdk,
-    Planned,
+    /// As [`InErpc::FeatureDpdk`].
+    FeatureIbverbs,
 }
 
 impl InErpc {
@@ -19,7 +20,7 @@ impl InErpc {
         match self {
             Self::BuiltIn => "built in",
             Self::FeatureDpdk => "cargo feature dpdk",
-            Self::Planned => "planned",
+            Self::FeatureIbverbs => "cargo feature ibverbs",
         }
     }
 }
@@ -59,7 +60,7 @@ impl Verdict {
         let is_built = match self.in_erpc {
             InErpc::BuiltIn => true,
             InErpc::FeatureDpdk => cfg!(feature = "dpdk"),
-            InErpc::Planned => false,
+            InErpc::FeatureIbverbs => cfg!(feature = "ibverbs"),
         };
         self.machine_ready() && is_built
     }
@@ -542,12 +543,36 @@ fn verbs_library(facts: &Facts, verdict: &mut Verdict) {
             "run `apt-get install libibverbs-dev ibverbs-providers rdma-core`",
         );
     } else if facts.verbs.development.is_none() {
-        verdict.note("for builds against libibverbs, also run `apt-get install libibverbs-dev`");
+        verdict.note(
+            "to build the feature `ibverbs`, also run `apt-get install libibverbs-dev cmake pkg-config \
+             libclang-dev libnl-3-dev libnl-route-3-dev`",
+        );
+    }
+}
+
+/// Over Ethernet, peers are addressed by GIDs of RoCE v2, of which a port has one for each address of
+/// its interface.
+fn note_gids<'a>(devices: impl Iterator<Item = &'a Rdma>, verdict: &mut Verdict) {
+    for device in devices {
+        let name = &device.name;
+        match device.gids.iter().find(|gid| gid.is_v2 && gid.is_v4()) {
+            Some(gid) => verdict.note(format!(
+                "{name} has the GID {} of RoCE v2 at index {}: `--device {name} --gid {}`",
+                gid.address, gid.index, gid.index
+            )),
+            None if device.link_layers.iter().any(|layer| layer == "InfiniBand") => {}
+            None if device.gids.is_empty() => {}
+            None => verdict.note(format!(
+                "{name} has no GID of RoCE v2 over IPv4; `ip addr add ADDRESS/PREFIX dev INTERFACE` \
+                 gives it one"
+            )),
+        }
     }
 }
 
 fn verbs(facts: &Facts) -> Verdict {
-    let mut verdict = Verdict::new("verbs-ud", "ibverbs UD over an RDMA NIC", InErpc::Planned);
+    let mut verdict =
+        Verdict::new("verbs-ud", "ibverbs UD over an RDMA NIC", InErpc::FeatureIbverbs);
     verbs_library(facts, &mut verdict);
     let mut devices = facts.rdma.iter().filter(|device| !device.emulated).peekable();
     if devices.peek().is_none() {
@@ -565,13 +590,15 @@ fn verbs(facts: &Facts) -> Verdict {
              start a subnet manager",
         );
     }
+    note_gids(facts.rdma.iter().filter(|device| !device.emulated), &mut verdict);
     need_device(facts, "/dev/infiniband/uverbs", &mut verdict);
     need_pinned_memory(facts, &mut verdict);
     verdict
 }
 
 fn soft_roce(facts: &Facts) -> Verdict {
-    let mut verdict = Verdict::new("soft-roce", "ibverbs UD over Soft-RoCE", InErpc::Planned);
+    let mut verdict =
+        Verdict::new("soft-roce", "ibverbs UD over Soft-RoCE", InErpc::FeatureIbverbs);
     verbs_library(facts, &mut verdict);
     if facts.verbs.library && !facts.verbs.providers.contains("rxe") {
         verdict.obstacle(
@@ -589,6 +616,7 @@ fn soft_roce(facts: &Facts) -> Verdict {
                 "run `ip link set NAME up` for the interface below it (`rdma link` names it)",
             );
         }
+        note_gids(facts.rdma.iter().filter(|device| device.emulated), &mut verdict);
         need_device(facts, "/dev/infiniband/uverbs", &mut verdict);
         need_pinned_memory(facts, &mut verdict);
         return verdict;

@@ -63,6 +63,7 @@ impl<T: Transport> Transport for Faulty<T> {
     type Tx = FaultyTx<T>;
 
     const WAKES_FOR_PACKETS: bool = T::WAKES_FOR_PACKETS;
+    const OVERFLOW_HINT: Option<&'static str> = T::OVERFLOW_HINT;
 
     fn split(&mut self) -> (&mut FaultyRx<T>, &mut FaultyTx<T>) {
         (&mut self.rx, &mut self.tx)

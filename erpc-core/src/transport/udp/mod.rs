@@ -30,6 +30,7 @@ mod transport;
 mod tx;
 
 pub use config::{MAX_DATAGRAM, UdpConfig, UdpError};
+pub(in crate::transport) use poller::Poller;
 pub use route::UdpRoute;
 pub use rx::UdpRx;
 pub use transport::{OVERFLOW_HINT, UdpTransport};

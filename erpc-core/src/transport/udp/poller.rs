@@ -18,7 +18,7 @@ const ASLEEP: u8 = 1;
 const CALLED: u8 = 2;
 
 /// Lets an endpoint's thread sleep until its socket is readable or a waker is used.
-pub(super) struct Poller {
+pub(in crate::transport) struct Poller {
     bell: Arc<Bell>,
 }
 
@@ -28,13 +28,13 @@ struct Bell {
 }
 
 impl Poller {
-    pub(super) fn new() -> Result<Self, Errno> {
+    pub(in crate::transport) fn new() -> Result<Self, Errno> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { bell: Arc::new(Bell { state: AtomicU8::new(IDLE), event }) })
     }
 
     /// A waker. Costs one atomic exchange while the owner is awake, a system call while it sleeps.
-    pub(super) fn waker(&self) -> Waker {
+    pub(in crate::transport) fn waker(&self) -> Waker {
         let bell = Arc::clone(&self.bell);
         Waker::new(move || bell.ring())
     }
@@ -59,13 +59,13 @@ impl Poller {
     }
 
     /// The eventfd, which wakers make readable while the owner sleeps.
-    pub(super) fn event(&self) -> BorrowedFd<'_> {
+    pub(in crate::transport) fn event(&self) -> BorrowedFd<'_> {
         self.bell.event.as_fd()
     }
 
     /// Begins a sleep: from here on, wakers write the eventfd. Returns false and begins no sleep if
     /// a waker was used since the last sleep.
-    pub(super) fn begin_sleep(&self) -> bool {
+    pub(in crate::transport) fn begin_sleep(&self) -> bool {
         let state = &self.bell.state;
         let slept =
             state.compare_exchange(IDLE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -77,7 +77,7 @@ impl Poller {
     }
 
     /// Ends a sleep. `rung`: the eventfd was readable.
-    pub(super) fn end_sleep(&self, rung: bool) {
+    pub(in crate::transport) fn end_sleep(&self, rung: bool) {
         self.bell.state.swap(IDLE, Ordering::AcqRel);
         if rung {
             // Reset the eventfd, so that one wake ends one sleep. A waker that writes late ends one

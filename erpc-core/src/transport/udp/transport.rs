@@ -195,6 +195,8 @@ impl Transport for UdpTransport {
     type Rx = UdpRx;
     type Tx = UdpTx;
 
+    const OVERFLOW_HINT: Option<&'static str> = Some(OVERFLOW_HINT);
+
     #[inline]
     fn split(&mut self) -> (&mut UdpRx, &mut UdpTx) {
         (&mut self.rx, &mut self.tx)
