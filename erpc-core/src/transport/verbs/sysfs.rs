@@ -67,7 +67,7 @@ impl Port {
     /// Datagrams to this port without a buffer, as far as its driver counts them.
     pub(super) fn overflows(&self) -> Option<u64> {
         let count = |name: &&str| self.read(&format!("hw_counters/{name}"))?.parse().ok();
-        OVERFLOWS.iter().find_map(|name| count(&name))
+        OVERFLOWS.iter().find_map(count)
     }
 }
 
