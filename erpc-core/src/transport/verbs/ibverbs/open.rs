@@ -15,12 +15,21 @@ fn refused(config: &VerbsConfig, doing: &'static str) -> VerbsError {
     VerbsError::Device { device: config.device.clone(), doing, errno: errno(&error) }
 }
 
-/// Defines an owner of an object of libibverbs.
-macro_rules! owner {
-    ($(#[$doc:meta])* $name:ident, $kind:ident, $end:ident) => {
-        $(#[$doc])*
-        pub(super) struct $name(NonNull<ffi::$kind>);
+/// An open device.
+pub(super) struct Context(NonNull<ffi::ibv_context>);
 
+/// A protection domain.
+pub(super) struct Domain(NonNull<ffi::ibv_pd>);
+
+/// Tells of completions.
+pub(super) struct Channel(NonNull<ffi::ibv_comp_channel>);
+
+/// A completion queue.
+pub(super) struct CompletionQueue(NonNull<ffi::ibv_cq>);
+
+/// Makes a type the owner of an object of libibverbs, which ends with it.
+macro_rules! owner {
+    ($name:ident, $kind:ident, $end:ident) => {
         // SAFETY: libibverbs is thread-safe, and the object belongs to this value.
         unsafe impl Send for $name {}
         // SAFETY: as above.
@@ -42,10 +51,10 @@ macro_rules! owner {
     };
 }
 
-owner!(/** An open device. */ Context, ibv_context, ibv_close_device);
-owner!(/** A protection domain. */ Domain, ibv_pd, ibv_dealloc_pd);
-owner!(/** Tells of completions. */ Channel, ibv_comp_channel, ibv_destroy_comp_channel);
-owner!(/** A completion queue. */ CompletionQueue, ibv_cq, ibv_destroy_cq);
+owner!(Context, ibv_context, ibv_close_device);
+owner!(Domain, ibv_pd, ibv_dealloc_pd);
+owner!(Channel, ibv_comp_channel, ibv_destroy_comp_channel);
+owner!(CompletionQueue, ibv_cq, ibv_destroy_cq);
 
 /// A port.
 pub(super) struct PortAttributes {
