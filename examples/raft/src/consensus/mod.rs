@@ -89,7 +89,7 @@ pub struct Snapshot {
     pub at: Position,
     /// The members at that entry.
     pub members: Members,
-    /// The state, encoded by [`Machine`](crate::machine::Machine).
+    /// The state, encoded by [`Machine`].
     pub data: Bytes,
 }
 

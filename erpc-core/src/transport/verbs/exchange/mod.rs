@@ -20,7 +20,7 @@
 //! neither address can be claimed by another host. An answer is not longer than its question.
 //!
 //! Whatever is lost or forgotten, one rule repairs it: an endpoint that sends to a peer and hears
-//! nothing asks again ([`Peers`](super::peers)).
+//! nothing asks again (`peers`).
 
 mod message;
 mod socket;
