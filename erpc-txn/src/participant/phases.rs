@@ -132,8 +132,8 @@ impl Participant {
     /// # Errors
     ///
     /// [`Refusal`] if the request is for another member, or the record is malformed, of another epoch
-    /// or not for this node: then nothing is changed. If a single group is refused because the transaction does not hold its lock or a
-    /// commit was missed, the groups before it are applied.
+    /// or not for this node: then nothing is changed. If a single group is refused because the
+    /// transaction does not hold its lock or a commit was missed, the groups before it are applied.
     pub fn commit(&self, target: Target, role: Role, record: &[u8]) -> Result<Applied, Refusal> {
         // What is to be changed comes from memory while the record is checked.
         for (table, partition, bucket) in buckets(record).take(MAX_PREFETCHED) {
