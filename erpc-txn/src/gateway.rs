@@ -17,7 +17,7 @@ use erpc::{Endpoint, Incoming, Outgoing, Request, Response, Status, Transport, U
 use crate::coordinator::{Abort, Node, Reason, TransactError, Transaction};
 use crate::participant::{Access, Kind, Place};
 use crate::proto::{self, Why};
-use crate::service;
+use crate::steps;
 use crate::transaction::Wanted;
 use crate::transaction::attempts::{Coordinate, now_at};
 use crate::transaction::sealed::Backend;
@@ -296,9 +296,9 @@ async fn access<T: Transport>(
         return Err(Abort::new(Reason::TooManyKeys(limits.keys)));
     }
     let wanted = |access: &proto::Access| {
-        let access =
-            service::access(access).map_err(|failure| transaction.abort(failure.reason))?;
-        let Access { place, kind } = access;
+        let access = steps::access(access);
+        let Access { place, kind } =
+            access.ok_or_else(|| transaction.abort("an access has no kind, or no such table"))?;
         // The value of an insert comes with the commit.
         let value = (kind == Kind::Insert).then(Vec::new);
         Ok::<_, Abort>(Wanted { place, kind, value })
@@ -307,9 +307,8 @@ async fn access<T: Transport>(
     let places: Vec<_> = wanted.iter().map(|wanted| wanted.place).collect();
     transaction.access(wanted).await?;
     for change in &step.changes {
-        let place = change.place.ok_or_else(|| transaction.abort("a change has no key"))?;
-        let place = service::place(place.table, place.key)
-            .map_err(|failure| transaction.abort(failure.reason))?;
+        let place = change.place.as_ref().and_then(steps::place);
+        let place = place.ok_or_else(|| transaction.abort("a change has no key"))?;
         if change.delete {
             keys.delete(place)?;
         } else {

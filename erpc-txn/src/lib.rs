@@ -129,10 +129,11 @@ mod mutants;
 pub mod participant;
 #[cfg(not(loom))]
 pub mod proto;
-#[cfg(not(loom))]
 mod random;
 #[cfg(not(loom))]
 pub mod service;
+#[cfg(not(loom))]
+mod steps;
 mod sync;
 pub mod table;
 #[cfg(not(loom))]

@@ -15,8 +15,9 @@
 
 use bytes::{Buf, Bytes};
 
-use crate::participant::{Access, Found, Kind, Place, Seen};
+use crate::participant::{Access, Found, Place, Seen};
 use crate::proto::{self, Verdict};
+use crate::steps::kind;
 use crate::table::{Bucket, LockError, Version};
 
 /// An item of a list. All items of a type have the same length.
@@ -56,24 +57,13 @@ impl Item for Access {
     const LEN: usize = 1 + Place::LEN;
 
     fn put(&self, out: &mut Vec<u8>) {
-        let kind = match self.kind {
-            Kind::Read => proto::Kind::Read,
-            Kind::Update => proto::Kind::Update,
-            Kind::Insert => proto::Kind::Insert,
-        };
-        out.push(kind as u8);
+        out.push(proto::Kind::from(self.kind) as u8);
         self.place.put(out);
     }
 
     fn get(bytes: &[u8]) -> Option<Self> {
-        let (&kind, place) = bytes.split_first()?;
-        let kind = match proto::Kind::try_from(i32::from(kind)) {
-            Ok(proto::Kind::Read) => Kind::Read,
-            Ok(proto::Kind::Update) => Kind::Update,
-            Ok(proto::Kind::Insert) => Kind::Insert,
-            Ok(proto::Kind::Unspecified) | Err(_) => return None,
-        };
-        Some(Self { place: Place::get(place)?, kind })
+        let (&number, place) = bytes.split_first()?;
+        Some(Self { place: Place::get(place)?, kind: kind(number.into())? })
     }
 }
 
@@ -209,6 +199,7 @@ impl std::error::Error for Malformed {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::participant::Kind;
 
     const PLACE: Place = Place { table: 0x0102, key: 0x0304_0506_0708_090a };
 

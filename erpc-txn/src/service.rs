@@ -9,9 +9,7 @@ use smallvec::SmallVec;
 use crate::cluster::NodeId;
 use crate::lists::{Item, put_found, unpack};
 use crate::log::{Coordinator, LogError};
-use crate::participant::{
-    Access, Introduction, Kind, Participant, Place, Refusal, Role, Seen, Target,
-};
+use crate::participant::{Access, Introduction, Participant, Place, Refusal, Role, Seen, Target};
 use crate::proto;
 use crate::proto::Verdict;
 use crate::table::{Invalid, Owner};
@@ -214,10 +212,6 @@ fn short(number: u32) -> Result<u16, Failure> {
     u16::try_from(number).map_err(|_| refused("tables, nodes and threads are below 65,536"))
 }
 
-pub(crate) fn place(table: u32, key: u64) -> Result<Place, Failure> {
-    Ok(Place { table: short(table)?, key })
-}
-
 fn target(epoch: u32, incarnation: u32) -> Target {
     Target { epoch, incarnation }
 }
@@ -233,16 +227,6 @@ impl From<Introduction> for proto::Introduction {
         let Introduction { epoch, node, incarnation, configuration } = of;
         Self { epoch, node: node.0.into(), incarnation, configuration }
     }
-}
-
-pub(crate) fn access(access: &proto::Access) -> Result<Access, Failure> {
-    let kind = match proto::Kind::try_from(access.kind) {
-        Ok(proto::Kind::Read) => Kind::Read,
-        Ok(proto::Kind::Update) => Kind::Update,
-        Ok(proto::Kind::Insert) => Kind::Insert,
-        Ok(proto::Kind::Unspecified) | Err(_) => return Err(refused("an access has no kind")),
-    };
-    Ok(Access { place: place(access.table, access.key)?, kind })
 }
 
 impl From<Refusal> for Failure {

@@ -21,7 +21,7 @@ pub(crate) fn entries(keys: u64) -> impl Iterator<Item = ([u8; 8], u64)> {
 }
 
 fn scramble(number: u64) -> u64 {
-    let mixed = (number + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    let mixed = number.wrapping_add(1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
     (mixed ^ (mixed >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use erpc_test_tools::random::Random;
+
 use crate::check::check;
 use crate::{Masstree, pin};
 
@@ -38,17 +40,6 @@ fn key(number: u64) -> Vec<u8> {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
-    }
-}
-
 struct Stress {
     tree: Masstree<Box<u64>>,
     keys: Vec<Vec<u8>>,
@@ -76,7 +67,7 @@ impl Stress {
     /// Puts and removes keys of this owner. Returns what is left, and the number of operations.
     fn write(&self, owner: u64) -> (BTreeMap<u64, u64>, u64) {
         let _ends = Ends(&self.is_over);
-        let (mut own, mut random, mut count) = (BTreeMap::new(), Random(owner + 1), 0);
+        let (mut own, mut random, mut count) = (BTreeMap::new(), Random::new(owner + 1), 0);
         while self.goes_on() {
             // A run of numbers is put or removed as a whole, so that nodes and layers come and go.
             let first = random.below(NUMBERS);
@@ -110,7 +101,7 @@ impl Stress {
     /// Increases values of permanent keys.
     fn increase(&self) -> u64 {
         let _ends = Ends(&self.is_over);
-        let (mut random, mut count) = (Random(77), 0);
+        let (mut random, mut count) = (Random::new(77), 0);
         while self.goes_on() {
             count += 1;
             let number = random.below(NUMBERS / OWNERS) * OWNERS + PERMANENT;
@@ -125,7 +116,7 @@ impl Stress {
     /// Reads permanent keys and such that are never there, one by one and together.
     fn read(&self) -> u64 {
         let _ends = Ends(&self.is_over);
-        let (mut random, mut count) = (Random(99), 0);
+        let (mut random, mut count) = (Random::new(99), 0);
         let mut last = vec![0; NUMBERS as usize];
         while self.goes_on() {
             let numbers: Vec<u64> = (0..20).map(|_| random.below(NUMBERS)).collect();
@@ -155,7 +146,7 @@ impl Stress {
     /// Scans parts of the tree in either direction.
     fn scan(&self, is_forward: bool) -> u64 {
         let _ends = Ends(&self.is_over);
-        let (mut random, mut count) = (Random(55), 0);
+        let (mut random, mut count) = (Random::new(55), 0);
         while self.goes_on() {
             let first = random.below(NUMBERS);
             let range = first..(first + random.below(500)).min(NUMBERS - 1) + 1;

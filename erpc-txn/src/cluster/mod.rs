@@ -14,6 +14,8 @@ use std::fmt;
 
 pub use membership::{FixedMembership, Membership, MembershipError};
 
+use crate::random::mix;
+
 /// The number of a member of the cluster, below [`MAX_NODES`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct NodeId(pub u16);
@@ -44,12 +46,9 @@ pub trait Placement: Send + Sync {
     /// The partition of a key. All members must agree on it, so only a new configuration may change
     /// it.
     fn partition_of(&self, key: u64) -> u16 {
-        // The finalizer of SplitMix64: independent of the hash that finds a key's bucket, so that the
-        // keys of a partition fill all buckets of its tables.
-        let mut hash = key ^ (key >> 30);
-        hash = hash.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        hash ^= hash >> 31;
+        // Independent of the hash that finds a key's bucket, so that the keys of a partition fill all
+        // buckets of its tables.
+        let hash = mix(key);
         // The high half of the product is below the number of partitions.
         ((u128::from(hash) * u128::from(self.partitions())) >> 64) as u16
     }

@@ -379,12 +379,6 @@ impl<T: Transport, F: Future + 'static> Drop for Background<T, F> {
     }
 }
 
-impl From<&Place> for proto::Place {
-    fn from(place: &Place) -> Self {
-        Self { table: place.table.into(), key: place.key }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -324,15 +324,3 @@ impl From<Outcome> for Answer {
         Self { bucket, read }
     }
 }
-
-impl From<&Access> for proto::Access {
-    fn from(access: &Access) -> Self {
-        let kind = match access.kind {
-            Kind::Read => proto::Kind::Read,
-            Kind::Update => proto::Kind::Update,
-            Kind::Insert => proto::Kind::Insert,
-        };
-        let Place { table, key } = access.place;
-        Self { table: table.into(), key, kind: kind.into() }
-    }
-}

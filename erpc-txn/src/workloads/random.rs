@@ -1,5 +1,7 @@
 //! Random numbers that depend on a seed alone.
 
+use crate::random::{mix, word};
+
 /// SplitMix64. Fast, and good enough for a benchmark's choices.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -19,8 +21,7 @@ impl Random {
 
     /// A random number of 64 bits.
     pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        word(&mut self.0)
     }
 
     /// A number below `bound`, which is not 0. Its bias is at most `bound` in 2^64.
@@ -57,13 +58,6 @@ impl Random {
             part.copy_from_slice(&word[..part.len()]);
         }
     }
-}
-
-/// The finalizer of SplitMix64.
-fn mix(mut state: u64) -> u64 {
-    state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    state ^ (state >> 31)
 }
 
 /// Zipf's distribution: of `n` ranks, rank `i` (from 0) has a probability proportional to

@@ -14,9 +14,9 @@ use erpc_txn::log::{Coordinator, Record};
 use erpc_txn::table::{Owner, Snapshot, Table, Version};
 
 use crate::cluster::{Cluster, Host};
-use crate::random::Random;
 use crate::workload::{self, BALANCES, Plan, Results, START, Workload};
 use crate::{KEYS, settings};
+use erpc_test_tools::random::Random;
 
 /// What one run did.
 #[derive(Default, Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ enum Trouble {
 /// Runs a seed. An error says what does not hold.
 pub(crate) fn run(seed: u64) -> Result<Report, String> {
     let mut random = Random::new(seed);
-    let nodes = random.between(3, 7) as u16;
+    let nodes = random.within(3, 7) as u16;
     let f = random.below(3) as usize;
     let trouble = match random.below(4) {
         0 => Trouble::None,
@@ -57,12 +57,12 @@ pub(crate) fn run(seed: u64) -> Result<Report, String> {
     };
     let plan = Plan {
         workload,
-        transactions: random.between(3, 15),
-        keys: random.between(3, 40),
+        transactions: random.within(3, 15),
+        keys: random.within(3, 40),
         task: 0,
         longest_value: if random.percent(20) { 3000 } else { 60 },
     };
-    let cluster = Cluster::start(random.next(), nodes, f, &settings());
+    let cluster = Cluster::start(random.word(), nodes, f, &settings());
     let mut run = Run {
         cluster,
         trouble,
@@ -110,12 +110,12 @@ impl Run {
     }
 
     fn work(&mut self) -> Result<(), String> {
-        let tasks = self.random.between(1, 4);
+        let tasks = self.random.within(1, 4);
         for host in &self.cluster.hosts {
             for _ in 0..tasks {
                 self.plan.task += 1;
                 *self.results.running.borrow_mut() += 1;
-                let (plan, random) = (self.plan.clone(), self.random.fork());
+                let (plan, random) = (self.plan.clone(), Random::new(self.random.word()));
                 let results = Rc::clone(&self.results);
                 self.cluster.spawn(host, |node| workload::run(node, plan, random, results));
             }
@@ -123,7 +123,8 @@ impl Run {
         if self.trouble != Trouble::None {
             let begun = self.cluster.network.elapsed();
             while self.cluster.network.elapsed() - begun < Duration::from_secs(2) {
-                let pause = self.random.below(1 << self.random.clone().between(8, 18));
+                let longest = 1 << self.random.within(8, 18);
+                let pause = self.random.below(longest);
                 self.cluster.driver.run_for(Duration::from_micros(pause));
                 if *self.results.running.borrow() == 0 {
                     break;
@@ -537,7 +538,7 @@ fn random_runs_are_serializable() {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
     };
-    let (from, seeds) = (number("TXN_FROM", 0), number("TXN_SEEDS", 60));
+    let (from, seeds) = (number("TXN_FROM", 0), number("TXN_SEEDS", 200));
     let mut total = Report::default();
     for seed in from..from + seeds {
         match run(seed) {

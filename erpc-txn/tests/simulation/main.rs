@@ -12,7 +12,6 @@ mod outside;
 #[cfg(erpc_mutants)]
 mod planted;
 mod protocol;
-mod random;
 mod stopping;
 mod workload;
 

@@ -13,7 +13,7 @@ use erpc_txn::table::Owner;
 
 use crate::KEYS;
 use crate::cluster::VirtualNode;
-use crate::random::Random;
+use erpc_test_tools::random::Random;
 
 pub(crate) const BALANCES: TypedTable<u64, i64> = TypedTable::new(2);
 /// The balance of each account at the start.
@@ -64,7 +64,7 @@ pub(crate) struct Plan {
 pub(crate) async fn run(node: VirtualNode, plan: Plan, mut random: Random, results: Rc<Results>) {
     for number in 0..plan.transactions {
         let longest = if random.percent(30) { 1500 } else { 300_000 };
-        let deadline = Duration::from_micros(random.between(60, longest));
+        let deadline = Duration::from_micros(random.within(60, longest));
         let before = now();
         let outcome = one(&node, &plan, number, deadline, &mut random, &results).await;
         let took = now() - before;
@@ -107,7 +107,7 @@ async fn one(
 ) -> Outcome {
     let limits = Limits::new().deadline(deadline);
     // The same for all attempts.
-    let random = random.fork();
+    let random = Random::new(random.word());
     match plan.workload {
         Workload::Bank => {
             let done =
@@ -168,19 +168,19 @@ impl Results {
 /// What a deposit adds.
 fn delta(mut random: Random) -> i64 {
     random.below(4);
-    random.between(1, 50) as i64
+    random.within(1, 50) as i64
 }
 
 /// Moves money, adds some, or looks. Returns by how much the sum of all balances changes.
 async fn bank(tx: &Tx, plan: &Plan, mut random: Random) -> Result<i64, Abort> {
     let kind = random.below(4);
-    let amount = random.between(1, 50) as i64;
+    let amount = random.within(1, 50) as i64;
     let (from, to) = (random.below(plan.keys), random.below(plan.keys));
     match kind {
         0 if amount % 2 == 0 => balance_of(tx, from).await,
         // An audit of some accounts.
         0 => {
-            let accounts = (0..random.between(2, 5)).map(|_| random.below(plan.keys));
+            let accounts = (0..random.within(2, 5)).map(|_| random.below(plan.keys));
             for balance in tx.read_all(BALANCES, accounts.collect::<Vec<_>>()).await? {
                 balance.ok_or_else(|| tx.abort("an account is missing"))?;
             }
@@ -229,9 +229,10 @@ async fn keys(tx: &Tx, plan: &Plan, name: u64, mut random: Random) -> Result<(),
         // Not validated, because it is alone.
         return tx.read(KEYS, random.below(plan.keys)).await.map(drop);
     }
-    for step in 0..random.between(1, 5) {
+    for step in 0..random.within(1, 5) {
         let key = random.below(plan.keys);
-        let len = random.between(8, 8 + random.clone().below(plan.longest_value));
+        let longest = 8 + random.below(plan.longest_value);
+        let len = random.within(8, longest);
         let mut value = (name | step).to_le_bytes().to_vec();
         value.resize(len as usize, step as u8);
         match random.below(6) {
@@ -270,7 +271,7 @@ async fn append_and_read(
 ) -> Result<(), Abort> {
     let note = |operation| results.lists.borrow_mut()[place].operations.push(operation);
     let alone = random.percent(30);
-    for _ in 0..if alone { 1 } else { random.between(1, 4) } {
+    for _ in 0..if alone { 1 } else { random.within(1, 4) } {
         let key = random.below(plan.keys);
         if alone || random.percent(50) {
             let list = tx.read(KEYS, key).await?.unwrap_or_default();

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::generator::{Random, Run, Shape};
+use erpc_test_tools::random::Random;
+
+use super::generator::{Run, Shape};
 use crate::check::history::Contents;
 use crate::check::{History, Item, Outcome, Transaction};
 
@@ -79,18 +81,18 @@ fn spoil(history: &mut History, random: &mut Random) {
         0 | 1 if reads > 0 => {
             let read = &mut transaction.reads[random.below(reads) as usize];
             let step = 1 + random.below(2);
-            read.version = match random.chance(60) {
+            read.version = match random.percent(60) {
                 true => read.version.saturating_sub(step),
                 false => read.version + step,
             };
         }
         2 if reads > 0 => {
             let read = &mut transaction.reads[random.below(reads) as usize];
-            read.value = random.chance(70).then(|| random.below(2));
+            read.value = random.percent(70).then(|| random.below(2));
         }
         3 | 4 if writes > 0 => {
             let write = &mut transaction.writes[random.below(writes) as usize];
-            write.base = match random.chance(60) {
+            write.base = match random.percent(60) {
                 true => write.base.saturating_sub(1),
                 false => write.base + 1,
             };
@@ -138,7 +140,7 @@ fn reread(history: &mut History, random: &mut Random) {
     }
     for read in &mut history.transactions[at].reads {
         let version = random.below(read.version + 3);
-        if random.chance(70)
+        if random.percent(70)
             && let Some(entries) = versions.get(&(read.item, version))
         {
             read.version = version;

@@ -2,29 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use erpc_test_tools::random::Random;
+
 use crate::check::{History, Item, Observed, Outcome, Transaction, Written};
-
-/// SplitMix64.
-#[derive(Clone, Debug)]
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut state = self.0;
-        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        state ^ (state >> 31)
-    }
-
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    pub(super) fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// How a history is generated.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +49,7 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn new(seed: u64, shape: Shape) -> Self {
         let mut run = Self {
-            random: Random(seed),
+            random: Random::new(seed),
             history: History::new(),
             shape,
             store: BTreeMap::new(),
@@ -113,7 +93,7 @@ impl Run {
     /// A new value.
     pub(super) fn value(&mut self) -> u64 {
         match self.shape.values {
-            u64::MAX => self.random.next(),
+            u64::MAX => self.random.word(),
             values => self.random.below(values),
         }
     }
@@ -198,7 +178,7 @@ impl Run {
         let (outcome, is_done) = match roll {
             roll if roll < self.shape.aborted => (Outcome::Aborted, false),
             roll if roll < self.shape.aborted + self.shape.unknown => {
-                (Outcome::Unknown, self.random.chance(50))
+                (Outcome::Unknown, self.random.percent(50))
             }
             _ => (Outcome::Committed, true),
         };
@@ -208,11 +188,11 @@ impl Run {
         items.dedup();
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for &item in &items {
-            let is_written = self.random.chance(50);
+            let is_written = self.random.percent(50);
             for key in 0..self.shape.keys {
-                if self.random.chance(if is_written { 30 } else { 60 }) {
+                if self.random.percent(if is_written { 30 } else { 60 }) {
                     let mut read = self.read(item, self.key(item) + key);
-                    if outcome == Outcome::Aborted && self.random.chance(30) {
+                    if outcome == Outcome::Aborted && self.random.percent(30) {
                         // Its reads need not be consistent.
                         read.version = self.random.below(read.version + 1);
                     }
@@ -227,10 +207,10 @@ impl Run {
             let mut entries = Vec::new();
             for key in 0..=self.random.below(self.shape.keys) {
                 // An earlier value for the same key, which nobody sees.
-                if self.random.chance(10) {
+                if self.random.percent(10) {
                     entries.push((self.key(item) + key, Some(self.value())));
                 }
-                let value = self.random.chance(80).then(|| self.value());
+                let value = self.random.percent(80).then(|| self.value());
                 entries.push((self.key(item) + key, value));
             }
             if is_done { self.write(item, &entries) } else { self.intend(item, &entries) }

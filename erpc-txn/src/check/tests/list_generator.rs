@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::generator::Random;
 use crate::check::Outcome;
 use crate::check::lists::{Operation, Transaction};
+use erpc_test_tools::random::Random;
 
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
@@ -19,7 +19,7 @@ pub(super) struct Lists {
 
 impl Lists {
     pub(super) fn new(seed: u64, keys: u64, overlap: u64) -> Self {
-        let (random, store) = (Random(seed), BTreeMap::new());
+        let (random, store) = (Random::new(seed), BTreeMap::new());
         Self {
             random,
             history: vec![],
@@ -88,13 +88,13 @@ impl Lists {
         for _ in 0..transactions {
             let (outcome, is_done) = match self.random.below(10) {
                 0 => (Outcome::Aborted, false),
-                1 => (Outcome::Unknown, self.random.chance(50)),
+                1 => (Outcome::Unknown, self.random.percent(50)),
                 _ => (Outcome::Committed, true),
             };
             let before = self.store.clone();
             let operations = (0..=self.random.below(4)).map(|_| {
                 let key = self.any_key();
-                if self.random.chance(50) { self.append(key) } else { self.read(key) }
+                if self.random.percent(50) { self.append(key) } else { self.read(key) }
             });
             let operations = operations.collect();
             if !is_done {

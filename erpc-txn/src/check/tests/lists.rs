@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::generator::Random;
 use super::involved;
 use super::list_generator::Lists;
 use crate::check::lists::{Operation, Transaction, check};
 use crate::check::{Class, Outcome, Verdict, Violation};
+use erpc_test_tools::random::Random;
 
 /// Runs `inject` between random transactions, and expects a violation of this class that involves
 /// exactly the transactions that it returns.

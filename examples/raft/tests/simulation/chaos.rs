@@ -11,7 +11,7 @@ use erpc_raft::client::{ClientError, Nodes, Patience, Session};
 use erpc_raft::proto::{ChangeRequest, Member, StatusReply};
 
 use crate::cluster::{Cluster, Host, Options};
-use crate::random::Random;
+use erpc_test_tools::random::Random;
 
 /// Of the search for an order of the calls.
 const STEPS: u64 = 20_000_000;
@@ -49,10 +49,10 @@ pub(crate) fn run(seed: u64) -> Result<Report, String> {
     let (first, spare) = if random.percent(60) { (3, 1) } else { (5, 1) };
     let options = Options {
         lease: random.percent(40),
-        snapshot_every: if random.percent(70) { 1 << random.between(9, 13) } else { u64::MAX },
+        snapshot_every: if random.percent(70) { 1 << random.within(9, 13) } else { u64::MAX },
         keep: random.below(30),
     };
-    let cluster = Cluster::start(random.next(), first, spare, options)?;
+    let cluster = Cluster::start(random.word(), first, spare, options)?;
     let shared = Rc::new(Shared {
         calls: RefCell::default(),
         running: Cell::default(),
@@ -79,8 +79,8 @@ struct Run {
 
 impl Run {
     fn start_clients(&mut self, nodes: u64) {
-        let keys = self.random.between(1, 4);
-        for _ in 0..self.random.between(3, 6) {
+        let keys = self.random.within(1, 4);
+        for _ in 0..self.random.within(3, 6) {
             let ms = Duration::from_millis;
             // A client that gives up soon leaves many calls without an answer.
             let call = if self.random.percent(50) { ms(10_000) } else { ms(300) };
@@ -88,7 +88,7 @@ impl Run {
             let (endpoint, nodes) = self.cluster.clients(patience);
             let network = self.cluster.network.clone();
             let now = move || network.elapsed().as_nanos() as u64;
-            let (random, shared) = (self.random.fork(), Rc::clone(&self.shared));
+            let (random, shared) = (Random::new(self.random.word()), Rc::clone(&self.shared));
             self.shared.running.set(self.shared.running.get() + 1);
             drop(endpoint.spawn(client(nodes, random, keys, now, shared)));
             std::mem::forget(endpoint);
@@ -96,7 +96,7 @@ impl Run {
         if self.random.percent(60) {
             let patience = Patience { attempt: Duration::from_millis(300), ..Patience::default() };
             let (endpoint, known) = self.cluster.clients(patience);
-            let (random, shared) = (self.random.fork(), Rc::clone(&self.shared));
+            let (random, shared) = (Random::new(self.random.word()), Rc::clone(&self.shared));
             self.joint = Some(endpoint.spawn(administrator(known, random, nodes, shared)));
             std::mem::forget(endpoint);
         }
@@ -106,7 +106,8 @@ impl Run {
         let begun = self.cluster.network.elapsed();
         self.cluster.driver.run_for(Duration::from_millis(300));
         while self.cluster.network.elapsed() - begun < Duration::from_secs(4) {
-            let pause = self.random.below(1 << self.random.clone().between(10, 18));
+            let longest = 1 << self.random.within(10, 18);
+            let pause = self.random.below(longest);
             self.cluster.driver.run_for(Duration::from_micros(pause));
             if let Some(failure) = self.cluster.failure() {
                 return Err(failure);
@@ -295,7 +296,8 @@ async fn client(
             Some(ClientError::Unavailable(_) | ClientError::Expired) => session = None,
             Some(error) => panic!("{error}"),
         }
-        erpc::sleep(Duration::from_micros(random.below(1 << random.clone().between(8, 15)))).await;
+        let longest = 1 << random.within(8, 15);
+        erpc::sleep(Duration::from_micros(random.below(longest))).await;
     }
     shared.running.set(shared.running.get() - 1);
 }

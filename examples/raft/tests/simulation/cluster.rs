@@ -15,7 +15,7 @@ use erpc_raft::node::{self, Front, Inbox, NodeError, Parts, Settings};
 use erpc_raft::proto::{LocalPeerClient, LocalStoreClient};
 
 use crate::files::{SimDisk, SimFiles};
-use crate::random::Random;
+use erpc_test_tools::random::Random;
 
 pub(crate) type VirtualEndpoint = Endpoint<VirtualTransport>;
 
@@ -113,7 +113,7 @@ impl Cluster {
             }
         };
         host.starts.set(host.starts.get() + 1);
-        let seed = self.random.borrow_mut().next();
+        let seed = self.random.borrow_mut().word();
         let core = RaftCore::new(
             &RaftSettings {
                 node: host.id,
@@ -139,7 +139,11 @@ impl Cluster {
         });
         let (network, ahead) = (self.network.clone(), Rc::clone(&host.ahead));
         let clock = Rc::new(move || network.elapsed() + ahead.get());
-        let disk = SimDisk::new(opened.log, self.random.borrow_mut().fork(), Inbox::of(&endpoint));
+        let disk = SimDisk::new(
+            opened.log,
+            Random::new(self.random.borrow_mut().word()),
+            Inbox::of(&endpoint),
+        );
         let parts = Parts { settings, core, snapshot: start.snapshot, disk, clock, connect };
         let task = node::start(&endpoint, parts).map_err(|error| error.to_string())?;
         host.task.replace(Some(task));

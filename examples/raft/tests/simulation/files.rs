@@ -10,7 +10,7 @@ use erpc_raft::consensus::{Snapshot, Write};
 use erpc_raft::disk::{Disk, DiskError, Files, Job, Log};
 use erpc_raft::node::Inbox;
 
-use crate::random::Random;
+use erpc_test_tools::random::Random;
 
 /// The files of a node. Clones are the same files.
 #[derive(Clone, Default)]
@@ -140,7 +140,7 @@ async fn write(state: Rc<RefCell<State>>) {
     loop {
         let (ticket, delay) = {
             let mut state = state.borrow_mut();
-            let longest = 1 << state.random.between(6, 13);
+            let longest = 1 << state.random.within(6, 13);
             let delay = Duration::from_micros(state.random.below(longest));
             let is_write = |job: &Job| matches!(job, Job::Write(_));
             let count = state.jobs.iter().take_while(|job| is_write(job)).count();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use erpc_raft::client::Patience;
 
 use crate::cluster::{Cluster, Host, Options};
-use crate::random::Random;
+use erpc_test_tools::random::Random;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -33,7 +33,7 @@ pub(crate) fn run(seed: u64) -> Result<(), String> {
 fn usurp(seed: u64, usurpation: Usurpation) -> Result<(), String> {
     let mut random = Random::new(seed);
     let options = Options { lease: true, snapshot_every: u64::MAX, keep: 0 };
-    let cluster = Cluster::start(random.next(), 3, 0, options)?;
+    let cluster = Cluster::start(random.word(), 3, 0, options)?;
     cluster.driver.run_for(500 * MS);
     let leads = |host: &&Host| {
         let (endpoint, nodes) = cluster.clients(Patience::default());
@@ -65,7 +65,7 @@ fn usurp(seed: u64, usurpation: Usurpation) -> Result<(), String> {
         // The candidate hears nothing, and wants an election again and again.
         cut(candidate, leader);
         cut(candidate, voter);
-        cluster.driver.run_for(random.between(100, 250) as u32 * MS);
+        cluster.driver.run_for(random.within(100, 250) as u32 * MS);
     }
     read().map_err(|error| format!("{usurpation:?}: the lease does not begin: {error}"))?;
     match usurpation {

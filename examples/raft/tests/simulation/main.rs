@@ -7,4 +7,3 @@ mod leases;
 mod misuse;
 #[cfg(erpc_mutants)]
 mod planted;
-mod random;

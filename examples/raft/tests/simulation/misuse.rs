@@ -7,7 +7,7 @@ use erpc_raft::client::{ClientError, Patience};
 use erpc_raft::proto::{self, LocalPeerClient, LocalStoreClient, Parcel, Piece, PutRequest};
 
 use crate::cluster::{Cluster, Options};
-use crate::random::Random;
+use erpc_test_tools::random::Random;
 
 fn cluster() -> Cluster {
     let options = Options { lease: false, snapshot_every: u64::MAX, keep: 0 };
@@ -94,9 +94,8 @@ fn damaged_messages_stop_no_node() {
                     letter.extend_from_slice(&random.below(2).to_le_bytes());
                     let numbers = random.below(12);
                     for _ in 0..numbers {
-                        letter.extend_from_slice(
-                            &random.below(1 << random.clone().below(40)).to_le_bytes(),
-                        );
+                        let bound = 1 << random.below(40);
+                        letter.extend_from_slice(&random.below(bound).to_le_bytes());
                     }
                     letters.extend_from_slice(&(letter.len() as u32).to_le_bytes());
                     letters.extend_from_slice(&letter);
