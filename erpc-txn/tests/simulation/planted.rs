@@ -7,7 +7,7 @@ use erpc_txn::mutants::{ALL, choose};
 use crate::chaos::run;
 
 /// Within this many seeds, each bug must show.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 1000;
 
 /// All bugs, or the one that the environment variable `TXN_BUG` names. `TXN_FROM` is the first seed.
 #[test]
