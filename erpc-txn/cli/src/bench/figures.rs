@@ -82,6 +82,7 @@ impl Figures {
         let fields = [
             ("workload", format!("\"{workload}\"")),
             ("transport", format!("\"{transport}\"")),
+            ("processes", args.processes.to_string()),
             ("nodes", args.nodes.to_string()),
             ("replicas", args.replicas.to_string()),
             ("threads", args.threads.to_string()),

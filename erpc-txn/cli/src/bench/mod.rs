@@ -1,8 +1,9 @@
-//! Measures a workload in this process.
+//! Measures a workload.
 //!
 //! * `plan`: the cluster and the workload, built.
 //! * `lane`: one thread of one node: its tasks and their tally.
 //! * `mem`, `udp`: the lanes run, on one thread or on one each.
+//! * `processes`: one process per node. `pipe`: what it says of its lanes.
 //! * `audit`: whether all was right. `intervals`: whether nothing grows.
 //! * `figures`, `report`: the results.
 
@@ -11,7 +12,9 @@ mod figures;
 mod intervals;
 mod lane;
 mod mem;
+mod pipe;
 mod plan;
+mod processes;
 mod report;
 mod tally;
 mod udp;
@@ -28,6 +31,7 @@ use erpc_txn::workloads::ycsb::{Mix, Size, Ycsb};
 
 use crate::failure::Failure;
 use crate::output;
+use intervals::Verdict;
 use plan::Plan;
 
 #[derive(Args)]
@@ -91,6 +95,12 @@ struct SettingsArgs {
     /// Threads per node; `mem` has one thread for all nodes
     #[arg(long, global = true, default_value = "1")]
     threads: NonZeroU16,
+    /// With `--transport udp`, run each node in a process of its own
+    #[arg(long, global = true)]
+    processes: bool,
+    /// The node of this process; the benchmark starts these processes
+    #[arg(long, global = true, hide = true, requires = "processes")]
+    member: Option<u16>,
     /// Rows per thread of a node: subscribers, customers, objects or records
     #[arg(long, global = true, default_value = "100000")]
     rows: NonZeroU64,
@@ -167,6 +177,14 @@ impl SettingsArgs {
                 "--transport mem has one thread for all nodes; use --transport udp for --threads",
             ));
         }
+        if self.processes && self.transport == Transport::Mem {
+            return Err(Failure::new("--processes needs --transport udp"));
+        }
+        if self.processes && (self.check || self.interval.is_some()) {
+            return Err(Failure::new(
+                "--check and --interval look into all nodes; leave them out, or --processes",
+            ));
+        }
         if self.interval.is_some() && self.check {
             return Err(Failure::new(
                 "--check records all transactions, so memory grows; leave out --check or --interval",
@@ -222,18 +240,28 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
 }
 
+/// What a run yields.
+#[derive(Default)]
+struct Run {
+    lanes: Vec<lane::Ran>,
+    /// If it was watched for growth.
+    verdict: Option<Verdict>,
+    /// If it was checked.
+    audit: Option<audit::Audit>,
+}
+
 /// Runs a workload, prints the results, and fails if something was wrong.
 fn measure<W: Workload>(name: &str, workload: W, args: &SettingsArgs) -> Result<(), Failure> {
-    let plan = Plan::new(workload, args)?;
-    let before = args.check.then(|| audit::Before::of(&plan)).transpose()?;
-    let (mut lanes, verdict) = match args.transport {
-        Transport::Mem => mem::run(&plan)?,
-        Transport::Udp => udp::run(&plan)?,
+    let Run { lanes, verdict, audit } = match args.member {
+        Some(_) => return processes::member(&Plan::new(workload, args)?),
+        None if args.processes => {
+            Run { lanes: processes::run(args, W::KINDS.len())?, ..Run::default() }
+        }
+        None => here(workload, args)?,
     };
     if let Some(verdict) = &verdict {
         output::line(verdict.json())?;
     }
-    let audit = before.map(|before| before.audit(&plan, &mut lanes)).transpose()?;
     let figures = figures::Figures::new(args, &lanes, audit.as_ref());
     let text = report::text(name, W::KINDS, args, &lanes, &figures, audit.as_ref());
     output::line(text.map_err(Failure::of("no report"))?)?;
@@ -246,4 +274,16 @@ fn measure<W: Workload>(name: &str, workload: W, args: &SettingsArgs) -> Result<
     }
     let grown = verdict.and_then(|verdict| verdict.grown());
     grown.map_or(Ok(()), |grown| Err(Failure::new(format!("the run is not flat: {grown}"))))
+}
+
+/// Runs all nodes in this process.
+fn here<W: Workload>(workload: W, args: &SettingsArgs) -> Result<Run, Failure> {
+    let plan = Plan::new(workload, args)?;
+    let before = args.check.then(|| audit::Before::of(&plan)).transpose()?;
+    let (mut lanes, verdict) = match args.transport {
+        Transport::Mem => mem::run(&plan)?,
+        Transport::Udp => udp::run(&plan, &mut udp::NoOthers)?,
+    };
+    let audit = before.map(|before| before.audit(&plan, &mut lanes)).transpose()?;
+    Ok(Run { lanes, verdict, audit })
 }

@@ -27,7 +27,7 @@ pub(super) struct Plan<W> {
     pub(super) args: SettingsArgs,
     pub(super) workload: Arc<W>,
     pub(super) ring: Arc<Ring>,
-    /// By node. They have the population.
+    /// Those of this process, by node. They have the population.
     pub(super) participants: Vec<Arc<Participant>>,
     pub(super) limits: Limits,
     /// If the run is watched for growth.
@@ -45,7 +45,11 @@ impl<W: Workload> Plan<W> {
             log_bytes: 4 << 20,
             log_records: 4 * args.tasks as usize + 64,
         };
-        let spinner = ProgressBar::new_spinner().with_message("loading the tables");
+        let spinner = match args.member {
+            // Its output would be among that of others.
+            Some(_) => ProgressBar::hidden(),
+            None => ProgressBar::new_spinner().with_message("loading the tables"),
+        };
         spinner.enable_steady_tick(Duration::from_millis(100));
         let began = Instant::now();
         let build = |&node: &NodeId| {
@@ -56,8 +60,9 @@ impl<W: Workload> Plan<W> {
             Ok((Arc::new(participant), rows))
         };
         let built: Result<Vec<_>, Failure> = thread::scope(|scope| {
-            let threads: Vec<_> =
-                ring.nodes().iter().map(|node| scope.spawn(move || build(node))).collect();
+            let is_here = |node: &&NodeId| args.member.is_none_or(|member| member == node.0);
+            let nodes = ring.nodes().iter().filter(is_here);
+            let threads: Vec<_> = nodes.map(|node| scope.spawn(move || build(node))).collect();
             let join = |thread: thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|_| Err(Failure::new("a thread panicked")))
             };
@@ -65,8 +70,10 @@ impl<W: Workload> Plan<W> {
         });
         let (participants, rows): (Vec<_>, Vec<u64>) = built?.into_iter().unzip();
         spinner.finish_and_clear();
-        let (rows, secs) = (HumanCount(rows.iter().sum()), began.elapsed().as_secs_f64());
-        eprintln!("loaded {rows} rows, those of backups included, in {secs:.1} s");
+        if args.member.is_none() {
+            let (rows, secs) = (HumanCount(rows.iter().sum()), began.elapsed().as_secs_f64());
+            eprintln!("loaded {rows} rows, those of backups included, in {secs:.1} s");
+        }
         let limits = Limits::new().attempts(args.attempts).deadline(PATIENCE);
         let intervals = args.interval().map(|_| Arc::new(Intervals::new()));
         let (args, workload) = (args.clone(), Arc::new(workload));
@@ -116,24 +123,33 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Begins now.
+    /// The run of a plan begins now.
     pub(super) fn start<W>(plan: &Plan<W>) -> Self {
         let args = &plan.args;
+        let mut schedule = Self::of(args);
+        if let Some((intervals, length)) = plan.intervals.as_ref().zip(args.interval()) {
+            let (intervals, participants) = (Arc::clone(intervals), plan.participants.clone());
+            let measured = schedule.began + schedule.warmup;
+            let lanes = args.lanes() as usize;
+            schedule.watch = Some(Watch::start(intervals, participants, lanes, measured, length));
+            // The lines of intervals show the progress, too.
+            schedule.bar = ProgressBar::hidden();
+        }
+        schedule
+    }
+
+    /// A run with these settings begins now.
+    pub(super) fn of(args: &SettingsArgs) -> Self {
         let secs = args.secs();
         let warmup = (secs / 5).clamp(Duration::from_millis(50), Duration::from_secs(2));
         let style = ProgressStyle::with_template("{bar:40} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         let began = Instant::now();
-        let watch = plan.intervals.as_ref().zip(args.interval()).map(|(intervals, length)| {
-            let (intervals, participants) = (Arc::clone(intervals), plan.participants.clone());
-            Watch::start(intervals, participants, args.lanes() as usize, began + warmup, length)
-        });
-        // The lines of intervals show the progress, too.
-        let bar = match watch {
+        let bar = match args.member {
             Some(_) => ProgressBar::hidden(),
             None => ProgressBar::new((warmup + secs).as_millis() as u64).with_style(style),
         };
-        Self { began, warmup, secs, bar, watch, failure: None }
+        Self { began, warmup, secs, bar, watch: None, failure: None }
     }
 
     /// Moves to the stage of the present time, and shows the progress.

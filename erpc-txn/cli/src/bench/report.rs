@@ -25,6 +25,7 @@ pub(super) fn text(
     let SettingsArgs { nodes, replicas, tasks, threads, .. } = args;
     let (over, per) = match args.transport {
         Transport::Mem => ("memory, one thread for all nodes", "second of CPU time"),
+        Transport::Udp if args.processes => ("UDP on loopback, one process per node", "second"),
         Transport::Udp => ("UDP on loopback", "second"),
     };
     writeln!(out, "{name}: {nodes} nodes, {replicas} replicas, over {over}")?;

@@ -1,6 +1,11 @@
 //! `bench`.
 
-use crate::program::{fails, run};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process, test_kill_process};
+
+use crate::program::{Program, fails, run};
 
 /// Runs a benchmark, longer on a busy machine, until it has made at least `commits`. Returns its
 /// figures.
@@ -16,9 +21,14 @@ fn figures(args: &str, commits: f64) -> impl Fn(&str) -> f64 {
     figure
 }
 
-/// Runs a benchmark for a time, and returns the figures of its line of JSON.
+/// Runs and checks a benchmark for a time, and returns the figures of its line of JSON.
 fn figures_of(args: &str, secs: f64) -> impl Fn(&str) -> f64 + use<> {
-    let all = format!("bench {args} --secs {secs} --rows 3000 --check");
+    unchecked(&format!("{args} --check"), secs)
+}
+
+/// Runs a benchmark for a time, and returns the figures of its line of JSON.
+fn unchecked(args: &str, secs: f64) -> impl Fn(&str) -> f64 + use<> {
+    let all = format!("bench {args} --secs {secs} --rows 3000");
     let args: Vec<_> = all.split(' ').collect();
     let ended = run(&args, "");
     assert_eq!(ended.code, Some(0), "{all}: {ended:?}");
@@ -66,6 +76,43 @@ fn a_benchmark_runs_over_udp_with_several_threads() {
 }
 
 #[test]
+fn each_node_may_have_a_process() {
+    let args = "tatp --transport udp --processes --threads 2 --tasks 4";
+    let run = |secs| {
+        let figure = unchecked(args, secs);
+        (figure("commits") >= 50.0).then_some(figure)
+    };
+    let figure = [0.3, 4.0, 16.0].into_iter().find_map(run).expect("some transactions commit");
+    assert!((2.0..2.8).contains(&figure("requests_per_attempt")));
+    assert!((0.2..0.45).contains(&figure("local_share")), "all three nodes make transactions");
+    assert!(figure("p50_us") > 0.0 && figure("p99_us") >= figure("p50_us"));
+    assert!(figure("cpu_us_per_txn") > 0.0 && figure("mtps") > 0.0);
+}
+
+#[test]
+fn the_end_of_one_process_ends_a_run() {
+    let args = "bench tatp --transport udp --processes --rows 1000 --secs 300";
+    let bench = Program::start(&args.split(' ').collect::<Vec<_>>(), "");
+    let began = Instant::now();
+    let members = loop {
+        assert!(began.elapsed() < Duration::from_secs(60), "there are no three processes");
+        let members = bench.children();
+        if members.len() == 3 {
+            break members;
+        }
+        thread::yield_now();
+    };
+    kill_process(members[1], Signal::KILL).expect("it runs");
+    let ended = bench.end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let said = ended.errors.iter().any(|line| line.starts_with("erpc-txn: the process of node 1"));
+    assert!(said, "{ended:?}");
+    for member in members {
+        assert!(test_kill_process(member).is_err(), "a process outlives the benchmark");
+    }
+}
+
+#[test]
 fn a_run_stays_flat() {
     let args = "bench smallbank --transport udp --tasks 2 --rows 2000 --secs 20 --interval 1";
     let ended = run(&args.split(' ').collect::<Vec<_>>(), "");
@@ -110,6 +157,9 @@ fn impossible_settings_are_refused() {
     bench("tatp --secs 3 --interval 2", "--interval 2 does not fit three times into --secs 3");
     bench("tatp --secs 3 --interval 1 --check", "leave out --check or --interval");
     bench("tatp --rows 4294967296", "lower --rows");
+    bench("tatp --processes", "--processes needs --transport udp");
+    let processes = "tatp --transport udp --processes";
+    bench(&format!("{processes} --check"), "--check and --interval look into all nodes");
     bench("objects --reads 2 --writes 3", "--writes 3 of --reads 2 keys");
     let ended = run(&["bench", "tatp", "--rows", "10", "--core", "9999"], "");
     let last = ended.errors.last().map(String::as_str);

@@ -67,6 +67,15 @@ impl Program {
         kill_process(id, signal).expect("the program runs");
     }
 
+    /// The processes that the program has started.
+    pub(crate) fn children(&self) -> Vec<Pid> {
+        let id = self.child.id();
+        let list = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        let list = list.expect("the program runs");
+        let pid = |text: &str| text.parse().ok().and_then(Pid::from_raw).expect("it is an id");
+        list.split_whitespace().map(pid).collect()
+    }
+
     /// Waits for the end.
     pub(crate) fn end(mut self) -> Ended {
         let end = Instant::now() + LIMIT;
