@@ -14,8 +14,9 @@ use erpc::{
     Endpoint, EndpointConfig, Request, Response, Server, Service, Status, Transport, Udp, UdpConfig,
 };
 use erpc_masstree::{BATCH, Masstree, pin};
+use erpc_test_tools::random::Random;
 
-use crate::data::{Random, entries, key};
+use crate::data::{entries, key};
 use crate::load::{Load, Mix};
 use crate::proto::{
     GetReply, GetRequest, GetRequestView, Index, LocalIndexClient, PutReply, PutRequestView,

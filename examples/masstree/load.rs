@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use erpc::{CallError, Transport};
+use erpc_test_tools::random::Random;
+use erpc_test_tools::zipf::Zipf;
 use hdrhistogram::Histogram;
 
-use crate::data::{Order, Random, Zipf, is_value, key, value};
+use crate::data::{Order, is_value, key, value};
 use crate::proto::{
     GetReply, GetRequest, LocalIndexClient, PutReply, PutRequest, ScanReply, ScanRequest,
 };

@@ -4,6 +4,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`random`] | reproducible random numbers |
+//! | [`zipf`] | numbers of which few are frequent |
 //! | [`data`] | bytes derived from a number, and a digest of bytes |
 //! | [`statistics`] | quantiles, fairness |
 //! | [`counting`] | an allocator that counts |
@@ -28,3 +29,4 @@ pub mod random;
 pub mod statistics;
 pub mod tun;
 pub mod wakers;
+pub mod zipf;

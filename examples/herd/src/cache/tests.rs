@@ -1,0 +1,240 @@
+//! The partition beside a model: it may forget, and may not lie.
+
+use std::collections::HashMap;
+
+use erpc_test_tools::random::Random;
+
+use super::log::POSITIONS;
+use super::*;
+
+fn key(number: u64) -> Key {
+    u128::from(number).to_le_bytes()
+}
+
+fn read(cache: &Partition, key: &Key, now: u64) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    cache.get(key, || now, &mut value).then_some(value)
+}
+
+/// A partition, and what was last written to each key: value and expiry.
+struct Pair {
+    cache: Partition,
+    model: HashMap<Key, (Vec<u8>, Option<u64>)>,
+    random: Random,
+    now: u64,
+    longest: u64,
+    deleted: u64,
+    inserted: u64,
+}
+
+impl Pair {
+    fn new(cache: Partition, seed: u64, longest: u64) -> Self {
+        let (model, random) = (HashMap::new(), Random::new(seed));
+        Self { cache, model, random, now: 1, longest, deleted: 0, inserted: 0 }
+    }
+
+    /// What the model has now.
+    fn expected(&self, key: &Key) -> Option<&Vec<u8>> {
+        let (value, expiry) = self.model.get(key)?;
+        expiry.is_none_or(|expiry| self.now < expiry).then_some(value)
+    }
+
+    /// Checks what a read returned.
+    fn check(&self, key: &Key, got: Option<&Vec<u8>>) {
+        if got.is_some() {
+            assert_eq!(got, self.expected(key), "a lie about {key:?} at {}", self.now);
+        }
+    }
+
+    /// A random operation.
+    fn step(&mut self, keys: u64) {
+        let key = key(self.random.below(keys));
+        self.now += self.random.below(3);
+        match self.random.below(100) {
+            0..50 => self.put(key),
+            50..60 => {
+                let before = self.cache.counts().values;
+                let existed = self.cache.delete(&key, || self.now);
+                self.deleted += u64::from(existed);
+                assert!(!existed || self.expected(&key).is_some(), "a deleted key was there");
+                assert!(!existed || self.cache.counts().values == before - 1);
+                self.model.remove(&key);
+            }
+            60..80 => {
+                // As in a burst: other operations come between the two steps.
+                let hash = Hash::of(&key);
+                self.cache.prefetch(hash);
+                let hint = self.cache.locate(hash);
+                for _ in 0..self.random.below(4) {
+                    let other = super::tests::key(self.random.below(keys));
+                    self.put(other);
+                }
+                let mut value = Vec::new();
+                let found =
+                    hint.is_some_and(|hint| self.cache.get_at(hint, &key, || self.now, &mut value));
+                self.check(&key, found.then_some(&value));
+            }
+            _ => {
+                let got = read(&self.cache, &key, self.now);
+                self.check(&key, got.as_ref());
+            }
+        }
+    }
+
+    fn put(&mut self, key: Key) {
+        let len = self.random.below(self.longest + 1) as usize;
+        let value: Vec<u8> = (0..len).map(|_| self.random.word() as u8).collect();
+        let expiry = self.random.percent(20).then(|| self.now + self.random.below(200));
+        let before = self.cache.counts();
+        let forgotten =
+            u64::from(self.cache.put(&key, &value, expiry).expect("it is not too long"));
+        let after = self.cache.counts();
+        let lost = after.overwritten + after.displaced - before.overwritten - before.displaced;
+        assert_eq!(forgotten, lost, "the reply says what was forgotten");
+        self.inserted += after.values + lost - before.values;
+        self.model.insert(key, (value, expiry));
+        if expiry.is_none() {
+            let got = read(&self.cache, &key, self.now);
+            assert!(got.is_some(), "a value that was just written is there");
+            self.check(&key, got.as_ref());
+        }
+    }
+
+    /// All values are accounted for.
+    fn settle(&mut self) {
+        let counts = self.cache.counts();
+        let Counts { values, overwritten, displaced, expired, .. } = counts;
+        let gone = overwritten + displaced + expired + self.deleted;
+        assert_eq!(self.inserted, values + gone, "{counts:?}");
+        let found = self.model.keys().filter(|key| read(&self.cache, key, 0).is_some()).count();
+        assert_eq!(found as u64, values, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_cache_that_forgets_never_lies() {
+    for (seed, buckets, keys, longest) in [
+        (1, 64, 300, 40),
+        (2, 1, 100, 40),
+        (3, 4096, 1000, MAX_VALUE as u64),
+        (4, 8, 50, 0),
+        (5, 16, 10_000, 200),
+    ] {
+        let config = Config::new(MIN_LOG).buckets(buckets);
+        let mut pair = Pair::new(Partition::new(config).expect("valid sizes"), seed, longest);
+        (0..50_000).for_each(|_| pair.step(keys));
+        pair.settle();
+        let counts = pair.cache.counts();
+        assert!(counts.overwritten > 0, "the log is small: {counts:?}");
+        assert!(counts.displaced > 0 || buckets > 1, "the one bucket is small: {counts:?}");
+        assert!(counts.displaced == 0 || buckets < 4096, "the index is large: {counts:?}");
+    }
+}
+
+#[test]
+fn positions_may_wrap_around() {
+    // The last value before the wrap, and the first after it, come early.
+    for before in [0, 1, 2, 3, 100, 5000] {
+        let config = Config::new(MIN_LOG).buckets(64);
+        let cache = Partition::starting_at(config, POSITIONS - before).expect("valid sizes");
+        let mut pair = Pair::new(cache, before, 40);
+        (0..20_000).for_each(|_| pair.step(300));
+        pair.settle();
+    }
+}
+
+#[test]
+fn a_slot_of_long_ago_is_freed_before_its_position_returns() {
+    let cache = Partition::new(Config::new(MIN_LOG).buckets(4)).expect("valid sizes");
+    cache.put(&key(1), b"old", None).expect("it is short");
+    let words = 3 + MAX_VALUE as u64 / 8;
+    let others =
+        (2..).map(key).filter(|other| Hash::of(other).bucket(4) != Hash::of(&key(1)).bucket(4));
+    // One sweep of a bucket per 2^14 words.
+    for other in others.take(4 * (1 << 14) / words as usize + 1) {
+        cache.put(&other, &[7; MAX_VALUE], None).expect("it is not too long");
+    }
+    assert_eq!(cache.locate(Hash::of(&key(1))), None, "the slot is free");
+}
+
+#[test]
+fn nothing_is_forgotten_while_there_is_room() {
+    let cache = Partition::new(Config::new(1 << 20)).expect("valid sizes");
+    // A quarter of the slots.
+    for number in 0..8_000 {
+        assert_eq!(cache.put(&key(number), &number.to_le_bytes(), None), Ok(0));
+    }
+    for number in 0..8_000 {
+        assert_eq!(read(&cache, &key(number), 0), Some(number.to_le_bytes().to_vec()));
+    }
+    let Counts { values, hits, misses, puts, .. } = cache.counts();
+    assert_eq!((values, hits, misses, puts), (8_000, 8_000, 0, 8_000));
+}
+
+#[test]
+fn a_full_bucket_forgets_its_oldest_value() {
+    let cache = Partition::new(Config::new(MIN_LOG).buckets(1)).expect("valid sizes");
+    for number in 0..8 {
+        assert_eq!(cache.put(&key(number), b"value", None), Ok(0));
+    }
+    // A key that is written again is the newest.
+    assert_eq!(cache.put(&key(0), b"again", None), Ok(0));
+    assert_eq!(cache.put(&key(8), b"value", None), Ok(1));
+    assert_eq!(read(&cache, &key(1), 0), None);
+    assert!((0..9).filter(|&number| number != 1).all(|of| read(&cache, &key(of), 0).is_some()));
+}
+
+#[test]
+fn keys_with_the_same_tag_and_bucket_are_told_apart() {
+    let mut seen = HashMap::new();
+    let (one, other) = (0..)
+        .find_map(|number| {
+            let hash = Hash::of(&key(number));
+            seen.insert((hash.tag(), hash.bucket(16)), number).map(|other| (number, other))
+        })
+        .expect("23 bits repeat");
+    let cache = Partition::new(Config::new(MIN_LOG).buckets(16)).expect("valid sizes");
+    cache.put(&key(one), b"one", None).expect("it is short");
+    assert_eq!(read(&cache, &key(other), 0), None);
+    let hint = cache.locate(Hash::of(&key(other))).expect("the tag is there");
+    assert!(!cache.get_at(hint, &key(other), || 0, &mut Vec::new()), "it is another key's");
+    cache.put(&key(other), b"other", None).expect("it is short");
+    for (number, value) in [(one, "one"), (other, "other")] {
+        assert_eq!(read(&cache, &key(number), 0), Some(value.into()));
+        let hint = cache.locate(Hash::of(&key(number))).expect("the tag is there");
+        let mut got = Vec::new();
+        assert!(cache.get_at(hint, &key(number), || 0, &mut got));
+        assert_eq!(got, value.as_bytes());
+    }
+}
+
+#[test]
+fn a_value_expires_at_its_time() {
+    let cache = Partition::new(Config::new(MIN_LOG)).expect("valid sizes");
+    cache.put(&key(1), b"value", Some(100)).expect("it is short");
+    cache.put(&key(2), b"value", Some(u64::MAX)).expect("it is short");
+    assert_eq!(read(&cache, &key(1), 99), Some(b"value".to_vec()));
+    assert_eq!(read(&cache, &key(1), 100), None);
+    // It is forgotten, and not only hidden.
+    assert_eq!(read(&cache, &key(1), 99), None);
+    assert_eq!(read(&cache, &key(2), 1 << 46), Some(b"value".to_vec()));
+    let Counts { values, expired, .. } = cache.counts();
+    assert_eq!((values, expired), (1, 1));
+}
+
+#[test]
+fn sizes_are_checked() {
+    for log in [0, 1, MIN_LOG - 1, MIN_LOG + 1, 3 << 20, MAX_LOG * 2, usize::MAX] {
+        let error = Partition::new(Config::new(log)).expect_err("the log has a wrong size");
+        assert_eq!(error, ConfigError::Log(log));
+    }
+    for buckets in [0, 3, 1 << 25] {
+        let config = Config::new(MIN_LOG).buckets(buckets);
+        let error = Partition::new(config).expect_err("the number of buckets is wrong");
+        assert_eq!(error, ConfigError::Buckets(buckets));
+    }
+    let cache = Partition::new(Config::new(MIN_LOG)).expect("valid sizes");
+    assert_eq!(cache.put(&key(1), &[0; MAX_VALUE + 1], None), Err(ValueTooLong(MAX_VALUE + 1)));
+    assert_eq!(cache.put(&key(1), &[0; MAX_VALUE], None), Ok(0));
+    assert_eq!(read(&cache, &key(1), 0), Some(vec![0; MAX_VALUE]));
+}
