@@ -364,7 +364,7 @@ mod tests {
     fn a_crash_skips_numbers_and_repeats_none() {
         let folder = Folder::new("crash");
         let sequencer = Sequencer::with_block(&folder.file(), block(1000)).expect("it opens");
-        assert_eq!((0..3).map(|_| take(&sequencer, 10)).last(), Some(20));
+        assert_eq!([(); 3].map(|()| take(&sequencer, 10)), [0, 10, 20]);
         let as_crashed = fs::read(folder.file()).expect("it was written");
         drop(sequencer);
         fs::write(folder.file(), as_crashed).expect("the folder is there");

@@ -125,7 +125,7 @@ fn a_cache_that_forgets_never_lies() {
         (0..50_000).for_each(|_| pair.step(keys));
         pair.settle();
         let counts = pair.cache.counts();
-        assert!(counts.overwritten > 0, "the log is small: {counts:?}");
+        assert!(counts.overwritten > 0 || buckets < 16, "the log is small: {counts:?}");
         assert!(counts.displaced > 0 || buckets > 1, "the one bucket is small: {counts:?}");
         assert!(counts.displaced == 0 || buckets < 4096, "the index is large: {counts:?}");
     }
