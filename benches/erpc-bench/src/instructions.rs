@@ -45,6 +45,8 @@ enum Path {
     Response,
     /// A typed call with fixed layouts and a callback
     Fixed,
+    /// As `fixed`, with a burst hook
+    FixedHooked,
     /// A typed call with protocol buffers and a callback
     Prost,
     /// A typed call with protocol buffers, awaited by a task
@@ -77,7 +79,7 @@ impl Path {
         };
         let config = EndpointConfig::new().seed(1);
         let config = match self {
-            Self::Fixed | Self::Prost | Self::ProstAwait => config,
+            Self::Fixed | Self::FixedHooked | Self::Prost | Self::ProstAwait => config,
             Self::RawCc => config.congestion(CongestionControl::default()).link_rate(LINK),
             _ => config.congestion(CongestionControl::None),
         };
@@ -95,6 +97,7 @@ impl Path {
         let setup = self.setup();
         let (request, answer) = match self {
             Self::Fixed => return Form::FixedCallback.subject(&setup),
+            Self::FixedHooked => return Form::FixedHooked.subject(&setup),
             Self::Prost => return Form::ProstCallback.subject(&setup),
             Self::ProstAwait => return Form::ProstAwait.subject(&setup),
             Self::Request => (LARGE, SMALL),

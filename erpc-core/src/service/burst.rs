@@ -147,7 +147,7 @@ impl<'a, V> Iterator for BurstRequests<'a, V> {
             let fits =
                 request.method == Some(*method) && request.message.len() <= *max_request as usize;
             let message = fits.then(|| decode(request.message).ok())??;
-            Some(BurstRequest { message, note: &request.note })
+            Some(BurstRequest { message, note: request.note? })
         })
     }
 
@@ -163,14 +163,18 @@ impl<V> fmt::Debug for BurstRequests<'_, V> {
 }
 
 /// A request of a burst, for hooks of any method.
-#[derive(Default)]
 pub(crate) struct Gathered<'a> {
     /// The message, without an extension.
     pub(crate) message: &'a [u8],
     /// The method's index among the server's methods; `None` if no hook is to see the request.
     pub(crate) method: Option<usize>,
-    /// The hook's note for the handler.
-    pub(crate) note: Cell<Option<u64>>,
+    /// The place of the hook's note for the handler; `None` if `method` is.
+    pub(crate) note: Option<&'a Cell<Option<u64>>>,
+}
+
+impl Gathered<'_> {
+    /// A request that no hook is to see.
+    pub(crate) const UNSEEN: Self = Self { message: &[], method: None, note: None };
 }
 
 /// The requests of a burst for one method.

@@ -10,7 +10,6 @@
 //! caller cancels it in the same burst, it does not reach its handler. If its session ends in the
 //! same burst, the notice of that follows after the burst, and ends what the handler has begun.
 
-use std::array;
 use std::cell::{Cell, RefCell};
 
 use super::methods::Methods;
@@ -34,6 +33,8 @@ struct Waiting<R> {
     /// The method's index among the server's methods.
     method: usize,
     request: HeldRequest<R>,
+    /// The hook's note for the handler.
+    note: Cell<Option<u64>>,
 }
 
 impl<R> Default for HeldRequests<R> {
@@ -46,7 +47,8 @@ impl<R> HeldRequests<R> {
     /// Holds a request for the method with this index.
     #[inline(never)]
     pub(super) fn hold(&self, method: usize, request: Request<'_, R>) {
-        self.waiting.borrow_mut().push(Waiting { method, request: HeldRequest::new(request) });
+        let request = HeldRequest::new(request);
+        self.waiting.borrow_mut().push(Waiting { method, request, note: Cell::default() });
         self.any.set(true);
     }
 
@@ -75,12 +77,16 @@ impl<T: Transport> Requests<T> {
         self.held.any.set(false);
         let Some(methods) = self.methods.get() else { return };
         let mut waiting = self.held.waiting.take();
-        let notes = run_hooks(methods, burst, &waiting);
+        // Most bursts are small, and the list of a large one takes long to clear.
+        match waiting.len() {
+            0..=FEW => run_hooks::<T, FEW>(methods, burst, &waiting),
+            _ => run_hooks::<T, MAX_BURST>(methods, burst, &waiting),
+        }
         after(&mut burst.context());
-        for (Waiting { method, request }, note) in waiting.drain(..).zip(notes) {
+        for Waiting { method, request, note } in waiting.drain(..) {
             let Some(entry) = methods.routes.entry(method) else { continue };
             burst.release(request, |cx, request| {
-                self.noted_request(cx, (methods, entry), request, note);
+                self.noted_request(cx, (methods, entry), request, note.get());
                 after(cx);
             });
         }
@@ -88,18 +94,20 @@ impl<T: Transport> Requests<T> {
     }
 }
 
-/// Runs the hook of each method once, with all waiting requests for this method. Returns the hooks'
-/// notes for the requests.
-fn run_hooks<T: Transport>(
+/// Requests of a small burst.
+const FEW: usize = 8;
+
+/// Runs the hook of each method once, with all waiting requests for this method, which are at most
+/// `N`. A packet completes at most one request, so they are at most [`MAX_BURST`].
+fn run_hooks<T: Transport, const N: usize>(
     methods: &Methods,
     burst: &mut BurstEnd<'_, '_, T>,
     waiting: &[Waiting<T::Route>],
-) -> [Option<u64>; MAX_BURST] {
-    // A packet completes at most one request, so the array has room for all.
-    let gathered: [Gathered<'_>; MAX_BURST] = array::from_fn(|index| match waiting.get(index) {
-        Some(waiting) => gather(waiting, burst.message(&waiting.request)),
-        None => Gathered::default(),
-    });
+) {
+    let mut gathered = [Gathered::UNSEEN; N];
+    for (gathered, waiting) in gathered.iter_mut().zip(waiting) {
+        *gathered = gather(waiting, burst.message(&waiting.request));
+    }
     let gathered = &gathered[..waiting.len()];
     for (index, request) in gathered.iter().enumerate() {
         let is_first = gathered[..index].iter().all(|other| other.method != request.method);
@@ -107,20 +115,18 @@ fn run_hooks<T: Transport>(
             entry.run_hook(gathered);
         }
     }
-    array::from_fn(|index| gathered.get(index).and_then(|request| request.note.get()))
 }
 
 /// The request as hooks see it: without its extension. A request whose extension is malformed, or
 /// belongs to a stream, does not reach its handler, so no hook sees it.
-fn gather<'m, R>(waiting: &Waiting<R>, message: &'m [u8]) -> Gathered<'m> {
-    let method = Some(waiting.method);
+#[inline]
+fn gather<'m, R>(waiting: &'m Waiting<R>, message: &'m [u8]) -> Gathered<'m> {
+    let (method, note) = (Some(waiting.method), Some(&waiting.note));
     if !waiting.request.is_extended() {
-        return Gathered { message, method, note: Cell::default() };
+        return Gathered { message, method, note };
     }
     match Extension::split(message) {
-        Ok((extension, message)) if extension.op() == 0 => {
-            Gathered { message, method, note: Cell::default() }
-        }
-        _ => Gathered::default(),
+        Ok((extension, message)) if extension.op() == 0 => Gathered { message, method, note },
+        _ => Gathered::UNSEEN,
     }
 }

@@ -4,10 +4,10 @@
 //! client: the key's hash chooses the partition, the session leads to its thread
 //!    │
 //!    v
-//! service   Get, Put, Delete: the burst hook prefetches, the handler reads or writes
-//!    │                        Next: the burst hook takes the numbers of all calls at once
-//!    v                                         v
-//! cache     index ─> log in a ring        sequencer ─> file, written ahead
+//! service   Get, Put: the burst hook prefetches, then the handler reads or writes; Next
+//!    │                                                                      │
+//!    v                                                                      v
+//! cache     index ─> log in a ring                       sequencer ─> file, written ahead
 //! ```
 //!
 //! * [`cache`]: one partition, in memory.

@@ -150,46 +150,29 @@ impl Cache for Partitioned {
 }
 
 /// A sequencer as a service, for any number of threads.
+///
+/// A burst hook could take the numbers of a whole burst at once, as the thesis does (section 4.3). It
+/// would cost each call about 35 ns, and the addition costs less than 10 ns, so it has none. A client
+/// that needs many numbers takes them with one call.
 #[derive(Debug, erpc::Service)]
-#[erpc(service = crate::proto::Sequencer, burst(Next = take_together))]
+#[erpc(service = crate::proto::Sequencer)]
 pub struct Numbers(
     /// The sequencer.
     pub Arc<sequencer::Sequencer>,
 );
 
-impl Numbers {
-    /// Takes the numbers of all requests of a burst at once, so that threads share the counter less
-    /// often (thesis, section 4.3). Leaves its first number for each handler.
-    fn take_together(&self, burst: Burst<'_, &NextRequest>) {
-        let is_valid = |count: &u32| (1..=MAX_COUNT).contains(count);
-        let counts = burst.iter().map(|request| request.message().count());
-        let all = counts.filter(is_valid).map(u64::from).sum();
-        // If they are not reserved yet, each handler asks again.
-        let Ok(mut next) = self.0.take(all) else { return };
-        for request in &burst {
-            let count = request.message().count();
-            if is_valid(&count) {
-                request.set_note(next);
-                next += u64::from(count);
-            }
-        }
-    }
-}
-
 impl Sequencer for Numbers {
     fn next(&self, request: Request<'_, &NextRequest>) -> Result<Response<NextReply>, Status> {
-        let first = match (request.note(), request.message().count()) {
-            (Some(first), _) => first,
-            (None, count) if !(1..=MAX_COUNT).contains(&count) => {
-                return Err(Status::invalid_argument(format!(
-                    "{count} numbers; a call takes 1 to {MAX_COUNT}"
-                )));
-            }
-            (None, count) => self.0.take(count.into()).map_err(|error| match error {
-                TakeError::TooMany => Status::resource_exhausted(error.to_string()),
-                _ => Status::unavailable(error.to_string()),
-            })?,
-        };
+        let count = request.message().count();
+        if !(1..=MAX_COUNT).contains(&count) {
+            return Err(Status::invalid_argument(format!(
+                "{count} numbers; a call takes 1 to {MAX_COUNT}"
+            )));
+        }
+        let first = self.0.take(count.into()).map_err(|error| match error {
+            TakeError::TooMany => Status::resource_exhausted(error.to_string()),
+            _ => Status::unavailable(error.to_string()),
+        })?;
         Ok(Response::new(NextReply::new().with_first(first)))
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use erpc::service::{Codec, Fixed, Method, MethodCollision, Mode, Prost, Routes};
 use erpc::zerocopy::little_endian::U64;
 use erpc::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-use erpc::{FixedLayout, Request, Response, Status};
+use erpc::{Burst, FixedLayout, Request, Response, Status};
 
 pub(super) use crate::service::proto::{GetRequest, GetResponse};
 
@@ -54,6 +54,17 @@ impl Called for GetFixed {
     type Codec = Fixed;
     const METHOD: Method<FixedRequest, FixedResponse, Fixed> =
         Method::new("bench.v1.Cost/GetFixed");
+}
+
+/// The method with messages of a fixed layout, and a burst hook.
+pub(super) enum GetHooked {}
+
+impl Called for GetHooked {
+    type Req = FixedRequest;
+    type Resp = FixedResponse;
+    type Codec = Fixed;
+    const METHOD: Method<FixedRequest, FixedResponse, Fixed> =
+        Method::new("bench.v1.Cost/GetHooked");
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -167,6 +178,23 @@ impl Store {
         Ok(Response::new(FixedResponse { value: *value, found: found.into() }))
     }
 
+    /// Leaves the place of each value for its handler.
+    fn look_ahead(&self, burst: Burst<'_, &FixedRequest>) {
+        for request in &burst {
+            request.set_note(request.message().key.get() & 0xFF);
+        }
+    }
+
+    fn get_noted(
+        &self,
+        request: Request<'_, &FixedRequest>,
+    ) -> Result<Response<FixedResponse>, Status> {
+        let place = request.note().ok_or_else(|| Status::internal("the hook did not run"))?;
+        let found = is_there(request.message().key.get());
+        let value = self.values[place as usize];
+        Ok(Response::new(FixedResponse { value, found: found.into() }))
+    }
+
     async fn get_async(
         &self,
         request: Request<'_, GetRequest>,
@@ -179,6 +207,8 @@ impl Store {
         let store = Arc::new(Self::new());
         routes.unary(Get::METHOD, Mode::Dispatch, &store, Self::get_prost)?;
         routes.unary(GetFixed::METHOD, Mode::Dispatch, &store, Self::get_fixed)?;
+        routes.unary(GetHooked::METHOD, Mode::Dispatch, &store, Self::get_noted)?;
+        routes.on_burst(GetHooked::METHOD, &store, Self::look_ahead);
         routes.unary_async(GetAsync::METHOD, &store, Self::get_async)?;
         Ok(routes)
     }

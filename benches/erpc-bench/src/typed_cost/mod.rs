@@ -22,7 +22,7 @@ mod layered;
 mod messages;
 mod plain;
 
-use messages::{Called, Get, GetAsync, GetFixed};
+use messages::{Called, Get, GetAsync, GetFixed, GetHooked};
 
 /// A form of the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -37,6 +37,8 @@ pub(crate) enum Form {
     Fixed,
     /// Fixed layouts between endpoints, with callbacks
     FixedCallback,
+    /// As `fixed-callback`, with a burst hook
+    FixedHooked,
     /// Protocol buffers between endpoints, with callbacks
     ProstCallback,
     /// Fixed layouts between endpoints, awaited by tasks
@@ -112,11 +114,12 @@ pub(crate) trait Subject {
 }
 
 impl Form {
-    const MEASURED: [Self; 8] = [
+    const MEASURED: [Self; 9] = [
         Self::Raw,
         Self::Prost,
         Self::Fixed,
         Self::FixedCallback,
+        Self::FixedHooked,
         Self::ProstCallback,
         Self::FixedAwait,
         Self::ProstAwait,
@@ -130,6 +133,7 @@ impl Form {
             Self::Prost => "prost",
             Self::Fixed => "fixed",
             Self::FixedCallback => "fixed-callback",
+            Self::FixedHooked => "fixed-hooked",
             Self::ProstCallback => "prost-callback",
             Self::FixedAwait => "fixed-await",
             Self::ProstAwait => "prost-await",
@@ -143,6 +147,7 @@ impl Form {
             Self::Prost => layered::subject(setup, Get::METHOD)?,
             Self::Fixed => layered::subject(setup, GetFixed::METHOD)?,
             Self::FixedCallback => endpoints::with_callbacks::<GetFixed>(setup)?,
+            Self::FixedHooked => endpoints::with_callbacks::<GetHooked>(setup)?,
             Self::ProstCallback => endpoints::with_callbacks::<Get>(setup)?,
             Self::FixedAwait => endpoints::awaited::<GetFixed>(setup)?,
             Self::ProstAwait => endpoints::awaited::<Get>(setup)?,

@@ -135,12 +135,12 @@ fn alone(args: &LoadArgs) -> Result<(), Box<dyn Error>> {
     rounds.iter_mut().for_each(|round| *round = nanos(&mut singly));
     let single = median(&mut rounds);
     let written = value(1, 1, args.value.into());
-    let mut puts = || {
+    let puts = || {
         for key in &keys {
             black_box(partition.put(key, &written, None).is_ok());
         }
     };
-    rounds.iter_mut().for_each(|round| *round = nanos(&mut puts));
+    rounds.iter_mut().for_each(|round| *round = nanos(puts));
     let put = median(&mut rounds);
     println!(
         "cache alone: {:.1} M GET/s in batches of {BATCH}, {:.1} M singly; {:.1} M PUT/s",
