@@ -62,16 +62,20 @@ impl fmt::Display for Mix {
 /// What a run has done.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Tally {
-    elapsed: Duration,
+    pub(super) elapsed: Duration,
     pub(super) reads: u64,
     pub(super) hits: u64,
     writes: u64,
 }
 
 impl Tally {
+    pub(super) fn calls(&self) -> u64 {
+        self.reads + self.writes
+    }
+
     /// Calls per second.
     pub(super) fn rate(&self) -> f64 {
-        (self.reads + self.writes) as f64 / self.elapsed.as_secs_f64()
+        self.calls() as f64 / self.elapsed.as_secs_f64()
     }
 }
 

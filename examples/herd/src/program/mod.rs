@@ -2,6 +2,7 @@
 
 mod bench;
 mod load;
+mod peers;
 mod serve;
 
 use std::error::Error;
@@ -52,6 +53,21 @@ enum Command {
         #[arg(long, value_name = "N", default_value = "2")]
         partitions: NonZeroU16,
         #[command(flatten)]
+        cpu: Cpu,
+        #[command(flatten)]
+        load: LoadArgs,
+    },
+    /// Makes the same load for Redis or memcached, to compare
+    Peer {
+        /// The protocol
+        #[arg(long, value_enum)]
+        protocol: peers::Protocol,
+        /// The server's address
+        #[arg(long, value_name = "ADDR")]
+        connect: String,
+        #[command(flatten)]
+        cpu: Cpu,
+        #[command(flatten)]
         load: LoadArgs,
     },
     /// Compares the calls with calls whose handlers do nothing, over memory and over UDP
@@ -90,6 +106,40 @@ struct LoadArgs {
     outstanding: NonZeroU16,
 }
 
+/// The server's process, on this machine.
+#[derive(clap::Args, Clone, Copy, Default)]
+struct Cpu {
+    /// Print a line of JSON for each mix, with the CPU time that this process spends per call
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+}
+
+impl Cpu {
+    /// The CPU time that the server has spent.
+    fn spent(self) -> Result<Option<Duration>, Box<dyn Error>> {
+        peers::cpu_time(self.server_pid)
+    }
+
+    /// A line of JSON for calls of a mix. `before` was spent before them.
+    fn json(
+        self,
+        server: &str,
+        mix: Mix,
+        calls: u64,
+        elapsed: Duration,
+        before: Option<Duration>,
+    ) -> Result<String, Box<dyn Error>> {
+        let rate = calls as f64 / elapsed.as_secs_f64();
+        let spent = self.spent()?.zip(before).map(|(after, before)| after - before);
+        let cpu = spent.map(|spent| spent.as_secs_f64() * 1e9 / calls as f64);
+        let cpu = cpu.map_or("null".into(), |ns| format!("{ns:.0}"));
+        Ok(format!(
+            "{{\"server\":\"{server}\",\"mix\":\"{mix}\",\"calls_per_s\":{rate:.0},\
+             \"server_cpu_ns\":{cpu}}}"
+        ))
+    }
+}
+
 /// The program. Reads the arguments of the process.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -109,7 +159,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
             let mut server = args.server.clone();
             server.sequencer.get_or_insert_with(|| file.0.clone());
             let servers = Servers::start("127.0.0.1:0", &server)?;
-            client(&servers.addresses(), true, &args.load)?;
+            client(&servers.addresses(), true, Cpu::default(), &args.load)?;
             servers.stop();
             bench::run(&args.load)
         }
@@ -119,13 +169,16 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
             println!("listening {}", addresses.join(" "));
             servers.wait()
         }
-        Some(Command::Client { connect, partitions, load }) => {
+        Some(Command::Peer { protocol, connect, cpu, load }) => {
+            peers::run(*protocol, connect, *cpu, load)
+        }
+        Some(Command::Client { connect, partitions, cpu, load }) => {
             let first = connect.to_socket_addrs()?.next();
             let first = first.ok_or_else(|| format!("{connect} has no address"))?;
             let addresses: Option<Vec<_>> = (0..partitions.get())
                 .map(|number| Some((first.ip(), first.port().checked_add(number)?).into()))
                 .collect();
-            client(&addresses.ok_or("the ports end at 65535")?, false, load)
+            client(&addresses.ok_or("the ports end at 65535")?, false, *cpu, load)
         }
         Some(Command::Bench { load }) => bench::run(load),
     }
@@ -135,6 +188,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
 fn client(
     addresses: &[std::net::SocketAddr],
     has_sequencer: bool,
+    cpu: Cpu,
     args: &LoadArgs,
 ) -> Result<(), Box<dyn Error>> {
     let endpoint = Endpoint::udp()?;
@@ -150,7 +204,11 @@ fn client(
     let tally = load.fill(window, turn)?;
     println!("{:24} {:9.0} calls/s", "all keys written", tally.rate());
     for mix in Mix::ALL {
+        let before = cpu.spent()?;
         let tally = load.run(mix, window, time, turn)?;
+        if before.is_some() {
+            println!("{}", cpu.json("erpc", mix, tally.calls(), tally.elapsed, before)?);
+        }
         println!(
             "{:24} {:9.0} calls/s, {:.1} % of the reads found a value",
             mix.to_string(),
