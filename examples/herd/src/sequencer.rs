@@ -45,6 +45,8 @@ struct Shared {
     /// All numbers below may be given.
     reserved: AtomicU64,
     block: u64,
+    /// The next block is reserved when fewer numbers are left: half a block, rounded up.
+    few: u64,
     /// The thread that writes the file was woken.
     is_woken: AtomicBool,
     is_over: AtomicBool,
@@ -72,7 +74,7 @@ pub enum TakeError {
     Waiting,
     /// The file could not be written. The sequencer tries again.
     Disk(String),
-    /// All 2^64 numbers were given, or more are wanted than a block has.
+    /// All 2^64 numbers were given, or more than half a block is wanted.
     TooMany,
 }
 
@@ -101,6 +103,7 @@ impl Sequencer {
             next: AtomicU64::new(first),
             reserved: AtomicU64::new(reserved),
             block,
+            few: block.div_ceil(2),
             is_woken: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             failure: Mutex::default(),
@@ -112,26 +115,23 @@ impl Sequencer {
         Ok(Self { shared, wake: keeper.thread().clone(), keeper: Some(keeper) })
     }
 
-    /// Takes `count` numbers, and returns the first.
+    /// Takes `count` numbers, at most half a block, and returns the first.
     ///
     /// # Errors
     ///
-    /// [`TakeError`] if they are not reserved yet. They may be skipped then.
+    /// [`TakeError`] if they are not reserved yet. None is taken then.
     #[inline]
     pub fn take(&self, count: u64) -> Result<u64, TakeError> {
         let shared = &*self.shared;
-        let (next, reserved) = (shared.next.load(Relaxed), shared.reserved.load(Acquire));
-        let end = next.checked_add(count).ok_or(TakeError::TooMany)?;
-        if end > reserved {
+        let reserved = shared.reserved.load(Acquire);
+        let end = |next: u64| {
+            next.checked_add(count).filter(|&end| end <= reserved && count <= shared.few)
+        };
+        let taken = shared.next.fetch_update(Relaxed, Relaxed, end);
+        let (Ok(first), Some(end)) = (taken, taken.ok().and_then(end)) else {
             return Err(self.none(count));
-        }
-        let first = shared.next.fetch_add(count, Relaxed);
-        // Other threads may have taken numbers in between.
-        let end = first.checked_add(count).ok_or(TakeError::TooMany)?;
-        if end > reserved {
-            return Err(self.none(count));
-        }
-        if reserved - end < shared.block / 2 {
+        };
+        if reserved - end < shared.few {
             self.wake();
         }
         Ok(first)
@@ -140,7 +140,7 @@ impl Sequencer {
     #[cold]
     fn none(&self, count: u64) -> TakeError {
         self.wake();
-        if count > self.shared.block || self.shared.reserved.load(Acquire) == u64::MAX {
+        if count > self.shared.few || self.shared.reserved.load(Acquire) == u64::MAX {
             return TakeError::TooMany;
         }
         let failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,11 +172,11 @@ impl Shared {
         while !self.is_over.load(Acquire) {
             self.is_woken.store(false, Release);
             let (next, reserved) = (self.next.load(Relaxed), self.reserved.load(Relaxed));
-            if reserved.saturating_sub(next) >= self.block / 2 || reserved == u64::MAX {
+            if reserved - next >= self.few || reserved == u64::MAX {
                 thread::park();
                 continue;
             }
-            let more = next.max(reserved).saturating_add(self.block);
+            let more = reserved.saturating_add(self.block);
             let done = file.write(more);
             let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
             *failure = done.as_ref().err().map(ToString::to_string);
@@ -187,8 +187,7 @@ impl Shared {
             }
         }
         // No number is given any more. If this fails, a part of a block is skipped.
-        let next = self.next.load(Relaxed).min(self.reserved.load(Relaxed));
-        file.write(next).unwrap_or_default();
+        file.write(self.next.load(Relaxed)).unwrap_or_default();
     }
 }
 
@@ -370,6 +369,19 @@ mod tests {
         fs::write(folder.file(), as_crashed).expect("the folder is there");
         let sequencer = Sequencer::with_block(&folder.file(), block(1000)).expect("it opens");
         assert_eq!(take(&sequencer, 1), 1000);
+    }
+
+    #[test]
+    fn half_a_block_can_always_be_taken() {
+        let folder = Folder::new("half");
+        for size in [1_u64, 2, 3, 7, 100] {
+            let half = size.div_ceil(2);
+            let sequencer = Sequencer::with_block(&folder.file(), block(size)).expect("it opens");
+            let first = take(&sequencer, 1);
+            assert_eq!(take(&sequencer, half), first + 1);
+            assert_eq!(take(&sequencer, half), first + 1 + half);
+            assert_eq!(sequencer.take(half + 1), Err(TakeError::TooMany));
+        }
     }
 
     #[test]
