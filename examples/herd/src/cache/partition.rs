@@ -120,10 +120,8 @@ impl Partition {
     /// may be, for [`get_at`](Self::get_at).
     #[inline]
     pub fn locate(&self, hash: Hash) -> Option<u64> {
-        let used = USED | hash.tag() << (63 - TAG_BITS);
-        let slots = self.bucket(hash).0.iter().map(|slot| slot.load(Relaxed));
-        let slot = slots.into_iter().find(|slot| slot & !(POSITIONS - 1) == used)?;
-        let low = slot & (POSITIONS - 1);
+        let mut slots = self.bucket(hash).0.iter().map(|slot| slot.load(Relaxed));
+        let low = slots.find(|&slot| is_of(slot, hash))? & (POSITIONS - 1);
         self.log.prefetch(low);
         Some(low)
     }
@@ -131,8 +129,20 @@ impl Partition {
     /// Appends the value of a key to `out`. Returns false if there is none. `now` is the time in ms,
     /// which is only read if the value expires.
     pub fn get(&self, key: &Key, now: impl FnOnce() -> u64, out: &mut Vec<u8>) -> bool {
-        let found = self.find(Hash::of(key), key);
-        self.finish_get(found, now, out)
+        match self.find(Hash::of(key), key) {
+            Some(found) if found.header.expiry().is_some_and(|expiry| now() >= expiry) => {
+                self.forget(&found);
+                add(&self.counters.expired, 1);
+            }
+            Some(Found { position, header, .. }) => {
+                add(&self.counters.hits, 1);
+                self.log.read(position, header.len(), out);
+                return true;
+            }
+            None => {}
+        }
+        add(&self.counters.misses, 1);
+        false
     }
 
     /// As [`get`](Self::get), with a hint from [`locate`](Self::locate).
@@ -154,28 +164,6 @@ impl Partition {
             }
             _ => self.get(key, now, out),
         }
-    }
-
-    fn finish_get(
-        &self,
-        found: Option<Found<'_>>,
-        now: impl FnOnce() -> u64,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        match found {
-            Some(found) if found.header.expiry().is_some_and(|expiry| now() >= expiry) => {
-                self.forget(&found);
-                add(&self.counters.expired, 1);
-            }
-            Some(Found { position, header, .. }) => {
-                add(&self.counters.hits, 1);
-                self.log.read(position, header.len(), out);
-                return true;
-            }
-            None => {}
-        }
-        add(&self.counters.misses, 1);
-        false
     }
 
     /// Writes the value of a key, which expires at a time in ms if there is one. Returns how many
@@ -204,8 +192,7 @@ impl Partition {
         };
         let expiry = expiry.map(|expiry| expiry.clamp(1, MAX_TIME));
         let (position, overwritten) = self.log.append(key, Header::new(value.len(), expiry), value);
-        let low = position & (POSITIONS - 1);
-        slot.store(USED | hash.tag() << (63 - TAG_BITS) | low, Relaxed);
+        slot.store(front(hash) | position & (POSITIONS - 1), Relaxed);
         add(&self.counters.puts, 1);
         add(&self.counters.overwritten, overwritten.into());
         subtract(&self.counters.values, overwritten.into());
@@ -245,13 +232,10 @@ impl Partition {
 
     #[inline]
     fn find(&self, hash: Hash, key: &Key) -> Option<Found<'_>> {
-        let used = USED | hash.tag() << (63 - TAG_BITS);
         for slot in &self.bucket(hash).0 {
             let content = slot.load(Relaxed);
-            if content & !(POSITIONS - 1) != used {
-                continue;
-            }
-            if let Some(position) = self.log.position(content & (POSITIONS - 1))
+            if is_of(content, hash)
+                && let Some(position) = self.log.position(content & (POSITIONS - 1))
                 && self.log.has_key(position, key)
             {
                 let header = self.log.header(position);
@@ -304,6 +288,18 @@ impl Partition {
         }
         self.swept.store(swept, Relaxed);
     }
+}
+
+/// A slot of a key with this hash, without the position.
+#[inline]
+fn front(hash: Hash) -> u64 {
+    USED | hash.tag() << (63 - TAG_BITS)
+}
+
+/// Whether a slot may be that of a key with this hash.
+#[inline]
+fn is_of(slot: u64, hash: Hash) -> bool {
+    slot & !(POSITIONS - 1) == front(hash)
 }
 
 /// One thread writes, so it needs no atomic addition.
