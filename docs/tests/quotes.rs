@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Source files of the blocks.
-const RUST: [&str; 21] = [
+const RUST: [&str; 23] = [
     "build.rs",
     "src/lib.rs",
     "src/bank/member.rs",
@@ -27,6 +27,8 @@ const RUST: [&str; 21] = [
     "tests/operating.rs",
     "tests/testing.rs",
     "tests/tokio.rs",
+    "../examples/herd/src/client.rs",
+    "../examples/herd/src/service.rs",
     "../examples/masstree/store.rs",
     "../examples/raft/src/consensus/mod.rs",
 ];
