@@ -115,7 +115,7 @@ pub fn put_members(out: &mut Vec<u8>, members: &Members) {
     out.push(members.auto_leave.into());
 }
 
-/// Reads members.
+/// Reads members. None if no cluster can have them: the library would end the process.
 pub fn members(reader: &mut Reader<'_>) -> Option<Members> {
     let mut list = || {
         let len = reader.u32().filter(|len| *len <= MAX_NODES)?;
@@ -123,5 +123,6 @@ pub fn members(reader: &mut Reader<'_>) -> Option<Members> {
     };
     let (voters, learners, outgoing, learners_next) = (list()?, list()?, list()?, list()?);
     let auto_leave = reader.u8()? != 0;
-    Some(Members { voters, learners, outgoing, learners_next, auto_leave })
+    let members = Members { voters, learners, outgoing, learners_next, auto_leave };
+    members.are_possible().then_some(members)
 }

@@ -78,6 +78,28 @@ pub struct Members {
     pub auto_leave: bool,
 }
 
+impl Members {
+    /// Whether a cluster can have these members, or none yet: each node is in a list once, no node is
+    /// 0, a node with a vote is no learner, and only a joint configuration has nodes that lose their
+    /// vote.
+    #[must_use]
+    pub fn are_possible(&self) -> bool {
+        let Self { voters, learners, outgoing, learners_next, auto_leave } = self;
+        let lists = [voters, learners, outgoing, learners_next];
+        let is_set = |list: &Vec<NodeId>| {
+            let mut sorted = list.clone();
+            sorted.sort_unstable();
+            sorted.first() != Some(&0) && sorted.windows(2).all(|pair| pair[0] != pair[1])
+        };
+        let is_joint = !outgoing.is_empty();
+        lists.into_iter().all(is_set)
+            && (!voters.is_empty() || (learners.is_empty() && !is_joint))
+            && learners.iter().all(|node| !voters.contains(node) && !outgoing.contains(node))
+            && learners_next.iter().all(|node| outgoing.contains(node) && !voters.contains(node))
+            && (!auto_leave || is_joint)
+    }
+}
+
 /// The addresses of nodes. It is part of the replicated state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses(pub BTreeMap<NodeId, String>);

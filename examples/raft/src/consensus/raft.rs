@@ -497,10 +497,12 @@ mod tests {
     use bytes::Bytes;
     use raft::eraftpb::{self, MessageType};
 
-    use super::{RaftCore, Settings, change_of, entry_out};
+    use erpc_test_tools::random::Random;
+
+    use super::{RaftCore, Settings, change_of, entry_out, snapshot_out};
     use crate::consensus::{
-        Addresses, Consensus, Entry, EntryKind, MAX_CHANGE, Position, ProposeError, Start,
-        StepError,
+        Addresses, Consensus, Entry, EntryKind, MAX_CHANGE, Members, NodeId, Position,
+        ProposeError, Snapshot, Start, StepError,
     };
 
     fn append() -> eraftpb::Message {
@@ -563,6 +565,39 @@ mod tests {
         heartbeat.set_msg_type(MessageType::MsgHeartbeat);
         (heartbeat.term, heartbeat.commit) = (5, 9);
         assert_eq!(core.step(2, heartbeat), Err(StepError::Lost { commit: 9, last: 1 }));
+    }
+
+    #[test]
+    fn snapshots_with_members_that_the_library_would_not_survive_are_refused() {
+        let mut random = Random::new(1);
+        let mut list = |of: &[NodeId]| -> Vec<NodeId> {
+            let len = random.below(4);
+            (0..len).map(|_| *random.pick(of)).collect()
+        };
+        let mut possible = [0; 2];
+        for turn in 0..20_000 {
+            let voters = list(&[1, 2, 3, 4, 0]);
+            let outgoing = if turn % 2 == 0 { Vec::new() } else { list(&[1, 2, 4, 5]) };
+            let (learners, learners_next) = (list(&[6, 7, 1]), list(&[4, 5]));
+            let learners_next = if turn % 3 == 0 { learners_next } else { Vec::new() };
+            let auto_leave = turn % 5 == 0;
+            let members = Members { voters, learners, outgoing, learners_next, auto_leave };
+            let (at, data) = (Position { term: 5, index: 10 }, Bytes::from_static(b"state"));
+            let mut message = eraftpb::Message::default();
+            message.set_msg_type(MessageType::MsgSnapshot);
+            message.term = 5;
+            let snapshot = Snapshot { at, members: members.clone(), data: data.clone() };
+            message.set_snapshot(snapshot_out(&snapshot));
+            let decoded = RaftCore::decode(encoded(&message).into(), Some(data));
+            assert_eq!(decoded.is_ok(), members.are_possible(), "{members:?}");
+            if let Ok(message) = decoded {
+                possible[usize::from(!members.outgoing.is_empty())] += 1;
+                // It panics if the library cannot restore the members.
+                let stepped = core().step(2, message);
+                assert_eq!(stepped.is_ok(), !members.voters.is_empty(), "{members:?}: {stepped:?}");
+            }
+        }
+        assert!(possible.iter().all(|count| *count > 50), "{possible:?}");
     }
 
     #[test]
