@@ -211,5 +211,8 @@ impl Drop for SmallDisk {
     fn drop(&mut self) {
         // A lazy one: the node that uses it may still end.
         drop(Command::new("umount").arg("-l").arg(&self.path).status());
+        // The cluster, which has ended before, cannot remove its folder while the disk is mounted.
+        let folder = self.path.parent().expect("it is in the folder of the test");
+        fs::remove_dir_all(folder).unwrap_or_default();
     }
 }
