@@ -82,7 +82,7 @@ impl Figures {
         let fields = [
             ("workload", format!("\"{workload}\"")),
             ("transport", format!("\"{transport}\"")),
-            ("processes", args.processes.to_string()),
+            ("processes", if args.processes { args.nodes } else { 1 }.to_string()),
             ("nodes", args.nodes.to_string()),
             ("replicas", args.replicas.to_string()),
             ("threads", args.threads.to_string()),
