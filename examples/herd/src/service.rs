@@ -179,6 +179,8 @@ impl Sequencer for Numbers {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use erpc::Code;
 
     use super::*;
@@ -251,5 +253,32 @@ mod tests {
         let status = other.expect("no panic").expect_err("it is not the owner");
         assert_eq!(status.code(), Code::Internal);
         assert_eq!(get(&cache, [7; 16]), Ok(Some(b"value".to_vec())));
+    }
+
+    #[test]
+    fn numbers_are_taken_in_allowed_amounts_only() {
+        let file = std::env::temp_dir().join(format!("erpc-herd-service-{}", std::process::id()));
+        // Half a block is less than a call may take.
+        let block = NonZeroU64::new(1000).expect("it is not 0");
+        let sequencer = sequencer::Sequencer::with_block(&file, block).expect("it opens");
+        let numbers = Numbers(Arc::new(sequencer));
+        let next = |count| {
+            let reply = numbers.next(Request::new(&NextRequest::new().with_count(count)))?;
+            Ok::<_, Status>(reply.into_message().expect("it is not deferred").first())
+        };
+        assert_eq!((next(3), next(1), next(500)), (Ok(0), Ok(3), Ok(4)));
+        for (count, code) in [
+            (0, Code::InvalidArgument),
+            (MAX_COUNT + 1, Code::InvalidArgument),
+            (u32::MAX, Code::InvalidArgument),
+            (MAX_COUNT, Code::ResourceExhausted),
+        ] {
+            assert_eq!(next(count).map_err(|status| status.code()), Err(code), "{count}");
+        }
+        drop(numbers);
+        for ending in ["", ".lock"] {
+            let file = format!("{}{ending}", file.display());
+            std::fs::remove_file(file).expect("the sequencer has made it");
+        }
     }
 }

@@ -12,7 +12,6 @@
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ pub(super) fn run(args: &SettingsArgs, kinds: usize) -> Result<Vec<Ran>, Failure
     }
     tell(&mut members, &addresses)?;
     pass(&mut members, Point::Met)?;
-    let (stages, mut schedule) = (Arc::new(Stages::default()), Schedule::of(args));
+    let (stages, mut schedule) = (Stages::default(), Schedule::of(args));
     while stages.now() != Stage::Over {
         thread::sleep(TICK);
         schedule.tick(&stages);

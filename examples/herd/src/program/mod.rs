@@ -6,17 +6,17 @@ mod peers;
 mod serve;
 
 use std::error::Error;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use erpc::Endpoint;
+use erpc::{CallError, Endpoint};
 
 use crate::client::Partitions;
-use crate::proto::{LocalCacheClient, LocalSequencerClient};
+use crate::proto::{LocalCacheClient, LocalSequencerClient, NextRequest};
 use load::{Load, Mix};
 use serve::Servers;
 
@@ -159,7 +159,7 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
             let mut server = args.server.clone();
             server.sequencer.get_or_insert_with(|| file.0.clone());
             let servers = Servers::start("127.0.0.1:0", &server)?;
-            client(&servers.addresses(), true, Cpu::default(), &args.load)?;
+            client(&servers.addresses(), Cpu::default(), &args.load)?;
             servers.stop();
             bench::run(&args.load)
         }
@@ -178,19 +178,14 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
             let addresses: Option<Vec<_>> = (0..partitions.get())
                 .map(|number| Some((first.ip(), first.port().checked_add(number)?).into()))
                 .collect();
-            client(&addresses.ok_or("the ports end at 65535")?, false, *cpu, load)
+            client(&addresses.ok_or("the ports end at 65535")?, *cpu, load)
         }
         Some(Command::Bench { load }) => bench::run(load),
     }
 }
 
 /// Checks all mixes against a server, and its sequencer if it has one.
-fn client(
-    addresses: &[std::net::SocketAddr],
-    has_sequencer: bool,
-    cpu: Cpu,
-    args: &LoadArgs,
-) -> Result<(), Box<dyn Error>> {
+fn client(addresses: &[SocketAddr], cpu: Cpu, args: &LoadArgs) -> Result<(), Box<dyn Error>> {
     let endpoint = Endpoint::udp()?;
     let clients: Result<Vec<_>, _> =
         addresses.iter().map(|&address| LocalCacheClient::connect(&endpoint, address)).collect();
@@ -221,10 +216,13 @@ fn client(
         "{} values; {} forgotten for want of memory, {} of slots, {} expired",
         counts.values, counts.overwritten, counts.displaced, counts.expired
     );
-    if has_sequencer {
-        let sequencer = LocalSequencerClient::connect(&endpoint, addresses[0])?;
-        let rate = load::numbers(&sequencer, window, time, turn)?;
-        println!("{:24} {rate:9.0} calls/s", "sequencer");
+    let sequencer = LocalSequencerClient::connect(&endpoint, addresses[0])?;
+    match endpoint.block_on(sequencer.next(NextRequest::new().with_count(1))) {
+        Err(CallError::NoSuchMethod(_)) => println!("the server has no sequencer"),
+        _ => {
+            let rate = load::numbers(&sequencer, window, time, turn)?;
+            println!("{:24} {rate:9.0} calls/s", "sequencer");
+        }
     }
     println!("all answers were correct");
     Ok(())
