@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use erpc::service::Routes;
 use erpc::transport::mem::MemHub;
 use erpc::{
-    Endpoint, EndpointConfig, Request, Response, Server, Service, Status, Transport, Udp, UdpConfig,
+    Endpoint, EndpointConfig, Request, Response, Server, Service, Status, Transport, Udp,
+    UdpConfig, WorkerPool,
 };
 use erpc_masstree::{BATCH, Masstree, pin};
 use erpc_test_tools::random::Random;
@@ -31,6 +32,12 @@ const CALLS: u64 = 200_000;
 /// Calls in flight.
 const WINDOW: u64 = 64;
 const SESSIONS: usize = 8;
+/// Calls in flight beside scans: about as many as the thesis has per event loop (128 for 14).
+const FEW: usize = 8;
+/// Scans that wait for a worker.
+const QUEUE: usize = 64;
+/// For how long a worker waits for the next scan before it sleeps.
+const SPIN: Duration = Duration::from_micros(200);
 
 pub(crate) fn run(keys: u64, window: usize, time: Duration) -> Result<(), Box<dyn Error>> {
     let index = index_alone(keys);
@@ -41,7 +48,25 @@ pub(crate) fn run(keys: u64, window: usize, time: Duration) -> Result<(), Box<dy
     network("memory", index, keys, &store, || Ok(port()))?;
     let udp = UdpConfig::new().address(([127, 0, 0, 1], 0).into());
     network("UDP", index, keys, &store, || Ok(Udp::bind(&udp)?))?;
+    let divided = Lab::new(store, port(), port())?;
+    let undivided = Lab::new(Arc::new(Undivided(Store::filled(entries(keys)))), port(), port())?;
+    let mut late = [[0.0; ROUNDS]; 2];
+    for round in 0..ROUNDS {
+        late[0][round] = divided.late_reads(keys, round as u64 + 1, time)?;
+        late[1][round] = undivided.late_reads(keys, round as u64 + 1, time)?;
+    }
+    report_late_reads("memory, the client in the event loop's thread", late);
     scans(keys, window, time)
+}
+
+/// Prints the medians of reads beside scans in a worker, and in the event loop.
+fn report_late_reads(name: &str, latencies: [[f64; ROUNDS]; 2]) {
+    let [divided, undivided] = latencies.map(|mut rounds| median(&mut rounds));
+    println!(
+        "{name}: 99 % of gets beside 1 % scans: {divided:.1} us with scans in a worker, \
+         {undivided:.1} us with scans in the event loop, ratio {:.2}",
+        divided / undivided
+    );
 }
 
 /// ns per read of the index in batches, without a network.
@@ -98,6 +123,8 @@ struct Lab<T: Transport> {
     server: Endpoint<T>,
     client: Endpoint<T>,
     clients: Vec<LocalIndexClient<T>>,
+    /// Threads for scans.
+    _workers: WorkerPool,
 }
 
 impl<T: Transport + 'static> Lab<T> {
@@ -105,7 +132,8 @@ impl<T: Transport + 'static> Lab<T> {
         let server = Endpoint::new(server, EndpointConfig::new())?;
         let mut routes = Routes::new();
         service.register(&mut routes)?;
-        server.serve(Arc::new(routes), None);
+        let workers = WorkerPool::spinning(1, QUEUE, SPIN)?;
+        server.serve(Arc::new(routes), Some(&workers));
         server.listen();
         let client = Endpoint::new(client, EndpointConfig::new())?;
         let route = server.local_route().ok_or("the server's loop is not running")?;
@@ -115,7 +143,17 @@ impl<T: Transport + 'static> Lab<T> {
             server.run_once();
         }
         let clients = sessions.into_iter().map(LocalIndexClient::new).collect();
-        Ok(Self { server, client, clients })
+        Ok(Self { server, client, clients, _workers: workers })
+    }
+
+    /// The 99 % quantile of the latency of reads with 1 % scans, in us.
+    fn late_reads(&self, keys: u64, seed: u64, time: Duration) -> Result<f64, Box<dyn Error>> {
+        let mut load = Load::new(self.clients.clone(), Mix::Thesis, keys, seed);
+        let tally = load.run(FEW, time, || {
+            self.client.run_once();
+            self.server.run_once();
+        })?;
+        Ok(tally.gets.value_at_quantile(0.99) as f64 / 1e3)
     }
 
     /// ns per read of a random key.
@@ -188,12 +226,7 @@ fn scans(keys: u64, window: usize, time: Duration) -> Result<(), Box<dyn Error>>
             *latency = tally.gets.value_at_quantile(0.99) as f64 / 1e3;
         }
     }
-    let [divided, undivided] = latencies.map(|mut rounds| median(&mut rounds));
-    println!(
-        "99 % of gets, with 1 % scans: {divided:.1} us with scans in a worker, {undivided:.1} us with \
-         scans in the event loop, ratio {:.2}",
-        divided / undivided
-    );
+    report_late_reads("UDP, a thread for the client", latencies);
     Ok(())
 }
 

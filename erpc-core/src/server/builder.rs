@@ -57,6 +57,7 @@ pub struct ServerBuilder<T: Listen = UdpTransport> {
     threads: usize,
     workers: Option<usize>,
     worker_queue: usize,
+    worker_spin: Duration,
     task_limit: Option<usize>,
     idle: IdlePolicy,
     config: EndpointConfig,
@@ -73,6 +74,7 @@ impl Default for ServerBuilder {
             threads: 1,
             workers: None,
             worker_queue: 1_024,
+            worker_spin: Duration::ZERO,
             task_limit: None,
             idle: IdlePolicy::default(),
             config: EndpointConfig::new(),
@@ -132,6 +134,14 @@ impl<T: Listen> ServerBuilder<T> {
     /// immediately answered [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted).
     pub const fn worker_queue(mut self, requests: usize) -> Self {
         self.worker_queue = requests;
+        self
+    }
+
+    /// For how long a worker without a request spins before it sleeps. Default: it sleeps at once.
+    /// To wake it, an event loop makes a system call, which delays its other calls by several
+    /// microseconds. Use it if each worker has a core.
+    pub const fn worker_spin(mut self, time: Duration) -> Self {
+        self.worker_spin = time;
         self
     }
 
@@ -221,6 +231,7 @@ impl<T: Listen> ServerBuilder<T> {
             threads: self.threads,
             workers: self.workers,
             worker_queue: self.worker_queue,
+            worker_spin: self.worker_spin,
             task_limit: self.task_limit,
             idle: self.idle,
             config: self.config,
@@ -317,9 +328,10 @@ impl<T: Listen> ServerBuilder<T> {
         let nexus = bind(address, self.threads, &self.settings)?;
         let workers = match self.worker_threads() {
             0 => None,
-            threads => {
-                Some(WorkerPool::new(threads, self.worker_queue).map_err(ServeError::Thread)?)
-            }
+            threads => Some(
+                WorkerPool::spinning(threads, self.worker_queue, self.worker_spin)
+                    .map_err(ServeError::Thread)?,
+            ),
         };
         let stop = Arc::new(StopSignal::default());
         if let Some(health) = &self.health {

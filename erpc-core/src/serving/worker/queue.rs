@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::mutants::mutant;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A queue of jobs from many endpoints to many workers.
@@ -16,7 +17,11 @@ pub(crate) struct JobQueue<J> {
     state: Mutex<JobQueueState<J>>,
     /// Notified when a job is queued or the queue is stopped.
     changed: Condvar,
+    /// Whether jobs are queued or the queue is stopped, for workers that spin. Written under the lock.
+    has_work: AtomicBool,
     limit: usize,
+    /// For how long a worker without a job spins before it sleeps.
+    spin: Duration,
 }
 
 struct JobQueueState<J> {
@@ -36,10 +41,11 @@ pub(crate) enum JobRefused {
 }
 
 impl<J> JobQueue<J> {
-    /// A queue of at most `limit` jobs.
-    pub(crate) fn new(limit: usize) -> Self {
+    /// A queue of at most `limit` jobs, whose workers spin for `spin` before they sleep.
+    pub(crate) fn new(limit: usize, spin: Duration) -> Self {
         let state = JobQueueState { jobs: VecDeque::new(), idle: 0, stopped: false, ended: 0 };
-        Self { state: Mutex::new(state), changed: Condvar::new(), limit }
+        let has_work = AtomicBool::new(false);
+        Self { state: Mutex::new(state), changed: Condvar::new(), has_work, limit, spin }
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -61,6 +67,7 @@ impl<J> JobQueue<J> {
             return Err((JobRefused::Full, job));
         }
         state.jobs.push_back(job);
+        self.has_work.store(true, Ordering::Relaxed);
         let somebody_waits = state.idle > 0 && !(mutant!(WorkerNotWoken) && state.jobs.len() > 1);
         drop(state);
         if somebody_waits {
@@ -72,6 +79,7 @@ impl<J> JobQueue<J> {
     /// Waits for the next job. `None` once the queue is stopped and empty.
     pub(crate) fn pop(&self) -> Option<J> {
         let mut state = self.lock();
+        let mut has_spun = self.spin.is_zero();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 return Some(job);
@@ -79,9 +87,27 @@ impl<J> JobQueue<J> {
             if state.stopped {
                 return None;
             }
+            if !has_spun {
+                self.has_work.store(false, Ordering::Relaxed);
+                drop(state);
+                self.spin_for_work();
+                has_spun = true;
+                state = self.lock();
+                continue;
+            }
             state.idle += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
+        }
+    }
+
+    /// Spins until there may be a job, for a limited time. A job that arrives meanwhile needs no
+    /// system call.
+    fn spin_for_work(&self) {
+        let end = clock::now() + self.spin;
+        // The lock that the worker takes next orders its accesses, so this load needs no order.
+        while !self.has_work.load(Ordering::Relaxed) && clock::now() < end {
+            std::hint::spin_loop();
         }
     }
 
@@ -122,7 +148,10 @@ impl<J> JobQueue<J> {
 
     /// Refuses jobs from now on. Queued jobs are still handed out.
     pub(crate) fn stop(&self) {
-        self.lock().stopped = true;
+        let mut state = self.lock();
+        state.stopped = true;
+        self.has_work.store(true, Ordering::Relaxed);
+        drop(state);
         self.changed.notify_all();
     }
 }
@@ -152,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_stop_ends_waiting_workers() {
-        let queue = Arc::new(JobQueue::<u32>::new(2));
+        let queue = Arc::new(JobQueue::<u32>::new(2, Duration::ZERO));
         let (send, ended) = channel();
         for _ in 0..3 {
             let (queue, send) = (Arc::clone(&queue), send.clone());
@@ -170,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses_jobs_and_a_stopped_queue_hands_out_its_jobs() {
-        let queue = JobQueue::new(2);
+        let queue = JobQueue::new(2, Duration::ZERO);
         assert_eq!(queue.push(1), Ok(()));
         assert_eq!(queue.push(2), Ok(()));
         assert_eq!(queue.push(3), Err((JobRefused::Full, 3)));
@@ -185,7 +214,7 @@ mod tests {
 
     #[test]
     fn each_job_wakes_a_worker() {
-        let queue = Arc::new(JobQueue::<u32>::new(2));
+        let queue = Arc::new(JobQueue::<u32>::new(2, Duration::ZERO));
         // A job ends only when the other one has begun, so two workers have to run.
         let both = Arc::new(std::sync::Barrier::new(2));
         let (send, begun) = channel();
@@ -211,5 +240,39 @@ mod tests {
             }
         }
         queue.stop();
+    }
+
+    #[test]
+    fn a_spinning_worker_takes_a_job_and_ends_by_a_stop_without_having_slept() {
+        let queue = Arc::new(JobQueue::<u32>::new(2, 10 * LIMIT));
+        let (send, popped) = channel();
+        thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || (0..3).for_each(|_| send.send(queue.pop()).unwrap())
+        });
+        for job in 1..3 {
+            queue.push(job).unwrap();
+            assert_eq!(popped.recv_timeout(LIMIT), Ok(Some(job)));
+            assert_eq!(queue.lock().idle, 0);
+        }
+        queue.stop();
+        assert_eq!(popped.recv_timeout(LIMIT), Ok(None), "the stop ends a worker that spins");
+    }
+
+    #[test]
+    fn a_worker_that_has_spun_in_vain_sleeps_until_there_is_a_job() {
+        let queue = Arc::new(JobQueue::<u32>::new(2, Duration::from_millis(1)));
+        let (send, popped) = channel();
+        thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || send.send(queue.pop())
+        });
+        let end = clock::now() + LIMIT;
+        while queue.lock().idle == 0 {
+            assert!(clock::now() < end, "the worker still spins");
+            thread::yield_now();
+        }
+        queue.push(1).unwrap();
+        assert_eq!(popped.recv_timeout(LIMIT), Ok(Some(1)));
     }
 }

@@ -1,6 +1,7 @@
 //! Workers whose steps a simulation takes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::queue::JobQueue;
 use super::{WorkerJob, WorkerPool, WorkerQueue, run};
@@ -18,7 +19,7 @@ impl StepWorkers {
     /// Workers with a queue of at most `queue` requests, where 0 counts as 1.
     #[must_use]
     pub fn new(queue: usize) -> Self {
-        let queue = WorkerQueue(Arc::new(JobQueue::new(queue.max(1))));
+        let queue = WorkerQueue(Arc::new(JobQueue::new(queue.max(1), Duration::ZERO)));
         Self(WorkerPool { queue, threads: Vec::new() })
     }
 
