@@ -32,8 +32,8 @@ const CALLS: u64 = 200_000;
 /// Calls in flight.
 const WINDOW: u64 = 64;
 const SESSIONS: usize = 8;
-/// Calls in flight beside scans: about as many as the thesis has per event loop (128 for 14).
-const FEW: usize = 8;
+/// Calls in flight beside scans. The thesis has 128 for 14 event loops.
+const FEW: [usize; 4] = [2, 4, 8, 32];
 /// Scans that wait for a worker.
 const QUEUE: usize = 64;
 /// For how long a worker waits for the next scan before it sleeps.
@@ -50,12 +50,15 @@ pub(crate) fn run(keys: u64, window: usize, time: Duration) -> Result<(), Box<dy
     network("UDP", index, keys, &store, || Ok(Udp::bind(&udp)?))?;
     let divided = Lab::new(store, port(), port())?;
     let undivided = Lab::new(Arc::new(Undivided(Store::filled(entries(keys)))), port(), port())?;
-    let mut late = [[0.0; ROUNDS]; 2];
-    for round in 0..ROUNDS {
-        late[0][round] = divided.late_reads(keys, round as u64 + 1, time)?;
-        late[1][round] = undivided.late_reads(keys, round as u64 + 1, time)?;
+    for few in FEW {
+        let mut late = [[0.0; ROUNDS]; 2];
+        let [of_divided, of_undivided] = &mut late;
+        for (seed, round) in (1..).zip(of_divided.iter_mut().zip(of_undivided)) {
+            *round.0 = divided.late_reads(keys, seed, few, time)?;
+            *round.1 = undivided.late_reads(keys, seed, few, time)?;
+        }
+        report_late_reads(&format!("memory, one thread but the worker, {few} in flight"), late);
     }
-    report_late_reads("memory, the client in the event loop's thread", late);
     scans(keys, window, time)
 }
 
@@ -147,9 +150,15 @@ impl<T: Transport + 'static> Lab<T> {
     }
 
     /// The 99 % quantile of the latency of reads with 1 % scans, in us.
-    fn late_reads(&self, keys: u64, seed: u64, time: Duration) -> Result<f64, Box<dyn Error>> {
+    fn late_reads(
+        &self,
+        keys: u64,
+        seed: u64,
+        window: usize,
+        time: Duration,
+    ) -> Result<f64, Box<dyn Error>> {
         let mut load = Load::new(self.clients.clone(), Mix::Thesis, keys, seed);
-        let tally = load.run(FEW, time, || {
+        let tally = load.run(window, time, || {
             self.client.run_once();
             self.server.run_once();
         })?;
@@ -226,7 +235,7 @@ fn scans(keys: u64, window: usize, time: Duration) -> Result<(), Box<dyn Error>>
             *latency = tally.gets.value_at_quantile(0.99) as f64 / 1e3;
         }
     }
-    report_late_reads("UDP, a thread for the client", latencies);
+    report_late_reads(&format!("UDP, a thread for the client, {window} in flight"), latencies);
     Ok(())
 }
 

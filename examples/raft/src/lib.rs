@@ -16,6 +16,7 @@
 //! * [`node`]: one member, which puts these together in the event loop of an endpoint.
 //! * [`client`]: finds the leader, and repeats what was not answered.
 //! * [`check`]: whether a history of calls is linearizable.
+//! * [`fuzz`]: a member that gets any messages.
 //! * [`program`]: the commands.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod check;
 pub mod client;
 pub mod consensus;
 pub mod disk;
+pub mod fuzz;
 pub mod machine;
 #[cfg(erpc_mutants)]
 #[doc(hidden)]

@@ -54,6 +54,8 @@ const MAX_APPEND: u64 = 256 << 10;
 const MAX_UNCOMMITTED: u64 = 32 << 20;
 /// Messages with entries on their way to a node.
 const MAX_INFLIGHT: usize = 64;
+/// The library adds to terms, and does not expect that they overflow.
+const MAX_TERM: u64 = u64::MAX / 2;
 
 impl RaftCore {
     /// Begins, or continues from what is on disk.
@@ -116,6 +118,9 @@ impl RaftCore {
         if message.term == 0 {
             return Err(StepError::Wrong("a message has no term"));
         }
+        if message.term > MAX_TERM {
+            return Err(StepError::Wrong("a term that no cluster reaches"));
+        }
         match message.get_msg_type() {
             MessageType::MsgHeartbeat if message.term >= raft.term && message.commit > last => {
                 Err(StepError::Lost { commit: message.commit, last })
@@ -132,6 +137,10 @@ impl RaftCore {
                 if at.index == 0 || at.term == 0 || conf.voters.is_empty() {
                     return Err(StepError::Wrong("a snapshot without place or members"));
                 }
+                let log = &raft.raft_log;
+                if at.index == log.committed && !log.match_term(at.index, at.term) {
+                    return Err(StepError::Wrong("a snapshot contradicts a committed entry"));
+                }
                 Ok(())
             }
             _ => Ok(()),
@@ -142,8 +151,12 @@ impl RaftCore {
 /// The entries of a message follow each other, and no change is too long.
 fn check_entries(message: &eraftpb::Message) -> Result<(), StepError> {
     let (mut index, mut term) = (message.index, message.log_term);
+    // To the library, entries beyond the end of its log have the term 0.
+    if (term == 0) != (index == 0) {
+        return Err(StepError::Wrong("entries follow an entry without a term"));
+    }
     for entry in message.get_entries() {
-        if Some(entry.index) != index.checked_add(1) || entry.term < term {
+        if Some(entry.index) != index.checked_add(1) || entry.term < term.max(1) {
             return Err(StepError::Wrong("entries do not follow each other"));
         }
         if entry.get_entry_type() != EntryType::EntryNormal {
@@ -561,6 +574,19 @@ mod tests {
         let mut newer = append();
         newer.mut_entries()[2].term = 6;
         assert!(matches!(core.step(2, newer), Err(StepError::Wrong(_))));
+        let mut beyond = append();
+        (beyond.log_term, beyond.index) = (0, 7);
+        assert!(matches!(core.step(2, beyond), Err(StepError::Wrong(_))));
+        let mut hand_over = eraftpb::Message::default();
+        hand_over.set_msg_type(MessageType::MsgTimeoutNow);
+        hand_over.term = u64::MAX;
+        assert!(matches!(core.step(2, hand_over), Err(StepError::Wrong(_))));
+        let mut snapshot = eraftpb::Message::default();
+        snapshot.set_msg_type(MessageType::MsgSnapshot);
+        snapshot.term = 5;
+        let (at, members) = (Position { term: 2, index: 1 }, core.members());
+        snapshot.set_snapshot(snapshot_out(&Snapshot { at, members, data: Bytes::new() }));
+        assert!(matches!(core.step(2, snapshot), Err(StepError::Wrong(_))), "it has term 1 here");
         let mut heartbeat = eraftpb::Message::default();
         heartbeat.set_msg_type(MessageType::MsgHeartbeat);
         (heartbeat.term, heartbeat.commit) = (5, 9);
