@@ -122,7 +122,11 @@ pub fn members(reader: &mut Reader<'_>) -> Option<Members> {
         (0..len).map(|_| reader.u64()).collect::<Option<Vec<_>>>()
     };
     let (voters, learners, outgoing, learners_next) = (list()?, list()?, list()?, list()?);
-    let auto_leave = reader.u8()? != 0;
+    let auto_leave = match reader.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
     let members = Members { voters, learners, outgoing, learners_next, auto_leave };
     members.are_possible().then_some(members)
 }

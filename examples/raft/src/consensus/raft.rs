@@ -408,6 +408,9 @@ fn decode(bytes: &Bytes, data: Option<Bytes>) -> Option<eraftpb::Message> {
     let mut message = eraftpb::Message::default();
     message.set_msg_type(kind_of(reader.u8()?)?);
     let flags = reader.u8()?;
+    if flags > 3 {
+        return None;
+    }
     message.reject = flags & 1 != 0;
     message.term = reader.u64()?;
     message.log_term = reader.u64()?;

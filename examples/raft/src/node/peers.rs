@@ -20,6 +20,8 @@ use crate::proto::{self, LocalPeerClient};
 const CALLS: usize = 16;
 /// Bytes in an outbox, after which messages are dropped.
 const OUTBOX: usize = 4 << 20;
+/// The first allocation of an outbox, in bytes: enough for a few short messages.
+const FIRST: usize = 512;
 /// Bytes in one call: below the limit of a session's messages.
 const PARCEL: usize = 2 << 20;
 /// Senders that are no members, at most.
@@ -119,6 +121,9 @@ impl<T: Transport> Peers<T> {
             return false;
         }
         let begin = peer.outbox.len();
+        if begin == 0 {
+            peer.outbox.reserve(FIRST);
+        }
         peer.outbox.extend_from_slice(&[0; 4]);
         C::encode(message, &mut peer.outbox);
         let len = (peer.outbox.len() - begin - 4) as u32;

@@ -98,6 +98,11 @@ impl Reads {
         ready
     }
 
+    /// Whether no read waits for a round.
+    pub(super) fn is_empty(&self) -> bool {
+        self.next.is_empty() && self.round.is_none()
+    }
+
     /// The node does not lead. Reads that were confirmed may still read.
     pub(super) fn refuse(&mut self, leader: &Leader) {
         let round = self.round.take().map(|round| round.reads);

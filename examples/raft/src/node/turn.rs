@@ -118,9 +118,10 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         self.reads.push(&mut mail.reads);
         self.mail = mail;
         self.work()?;
-        self.read();
-        // A round for reads may have begun.
-        self.work()?;
+        let has_asked = self.read();
+        if has_asked {
+            self.work()?;
+        }
         self.peers.flush(self.written == self.submitted);
         self.take_snapshot();
         Ok(())
@@ -410,16 +411,14 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
     fn forget_callers(&mut self) {
         let status = self.core.status();
         let term = (status.role == Role::Leader).then_some(status.term);
-        let leader = self.leader_if(term.is_none());
-        self.waiting.keep(term, &leader);
-        if term.is_none() {
+        if term.is_some() {
+            // A leader of a later term refuses, too, but need not say that it leads.
+            self.waiting.keep(term, &Leader::default());
+        } else if !self.waiting.is_empty() || !self.reads.is_empty() {
+            let leader = self.leader();
+            self.waiting.keep(term, &leader);
             self.reads.refuse(&leader);
         }
-    }
-
-    /// The leader, or nothing if it is not needed.
-    fn leader_if(&self, is_needed: bool) -> Leader {
-        if is_needed { self.leader() } else { Leader::default() }
     }
 
     fn send(&mut self, to: NodeId, message: &C::Message) {
@@ -494,8 +493,9 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         self.waiting.applied(entry.at, applied, leader);
     }
 
-    /// Answers reads, and asks for others whether this node still leads.
-    fn read(&mut self) {
+    /// Answers reads, and asks for others whether this node still leads. Returns whether it has asked.
+    fn read(&mut self) -> bool {
+        let mut has_asked = false;
         let status = self.core.status();
         // The clock is read after the reads have arrived, and before the values are read: what is read
         // was the state when the lease lasted, even if the process stops in between.
@@ -509,6 +509,7 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
             if let Some(round) = self.reads.ask(now, election) {
                 // Fails if the node does not lead any more. Then the reads are refused.
                 self.core.confirm(round).unwrap_or_default();
+                has_asked = true;
             }
         }
         for read in self.reads.take(self.applied.index) {
@@ -520,6 +521,7 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
                 leader: None,
             });
         }
+        has_asked
     }
 
     fn take_snapshot(&mut self) {

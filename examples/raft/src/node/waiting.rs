@@ -27,6 +27,10 @@ impl Waiting {
         self.callers.push_back((at, caller));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.callers.is_empty()
+    }
+
     /// The entry at `at` is applied. Answers its caller.
     pub(super) fn applied(&mut self, at: Position, applied: Applied, leader: &Leader) {
         while let Some((waits, caller)) = self.pop_if(|waits| waits.index <= at.index) {

@@ -18,7 +18,7 @@ pub(super) enum Command {
     Node(NodeArgs),
     /// Reads, writes, measures and asks
     Client(ClientArgs),
-    /// Measures a write of one client in one thread, over the memory transport
+    /// Measures writes to three nodes in this process, over the memory transport
     Latency(LatencyArgs),
 }
 
@@ -144,6 +144,9 @@ pub(super) struct LatencyArgs {
     /// Clients, each with one write at a time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) clients: u32,
+    /// Threads; with two, two of the nodes are in the second
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    pub(super) threads: u32,
 }
 
 /// `ID=ADDRESS`.

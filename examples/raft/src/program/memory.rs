@@ -1,10 +1,11 @@
-//! `latency`: a client and three nodes in one thread, over the memory transport.
+//! `latency`: a client and three nodes in one thread or two, over the memory transport.
 //!
-//! No kernel and no other thread takes part, so the times are those of the code alone.
+//! No kernel takes part, so with one thread the times are those of the code alone.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use erpc::service::{Method, Mode};
@@ -39,13 +40,47 @@ impl Echo {
 
 type MemEndpoint = Endpoint<MemTransport>;
 
+/// What all nodes know.
+struct Cluster {
+    addresses: BTreeMap<u64, String>,
+    routes: Arc<BTreeMap<String, MemRoute>>,
+}
+
 pub(super) fn run(args: &LatencyArgs) -> Result<(), Failure> {
     let hub = MemHub::new();
-    let mut endpoints: BTreeMap<u64, (MemEndpoint, MemRoute)> = BTreeMap::new();
     // Number 0 is the client.
-    for id in 0..=NODES {
-        let port = hub.port(MemConfig::default());
-        let route = port.local_route();
+    let mut ports: Vec<_> = (0..=NODES).map(|id| (id, hub.port(MemConfig::default()))).collect();
+    let routes = ports.iter().map(|(id, port)| (id.to_string(), port.local_route())).collect();
+    let addresses = (1..=NODES).map(|id| (id, id.to_string())).collect();
+    let cluster = Cluster { addresses, routes: Arc::new(routes) };
+    // With two threads, the client and one node are in the first.
+    let others = ports.split_off(if args.threads == 1 { ports.len() } else { 2 });
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            if others.is_empty() {
+                return Ok(());
+            }
+            let endpoints = host(others, &cluster)?;
+            while !is_over.load(Ordering::Relaxed) {
+                for endpoint in &endpoints {
+                    endpoint.run_once();
+                }
+            }
+            Ok(())
+        });
+        let measured =
+            host(ports, &cluster).and_then(|endpoints| measure(args, &cluster, &endpoints));
+        is_over.store(true, Ordering::Relaxed);
+        second.join().expect("the second thread does not panic")?;
+        measured
+    })
+}
+
+/// The endpoints of these ports, and their nodes.
+fn host(ports: Vec<(u64, MemTransport)>, cluster: &Cluster) -> Result<Vec<MemEndpoint>, Failure> {
+    let mut endpoints = Vec::new();
+    for (id, port) in ports {
         let endpoint = Endpoint::new(port, EndpointConfig::new().slots(64))
             .map_err(Failure::of("no endpoint"))?;
         if id > 0 {
@@ -56,18 +91,23 @@ pub(super) fn run(args: &LatencyArgs) -> Result<(), Failure> {
                 .map_err(Failure::of("no echo"))?;
             endpoint.serve(Arc::new(routes), None);
             endpoint.listen();
+            start(id, &endpoint, &cluster.addresses, &cluster.routes)?;
         }
-        endpoints.insert(id, (endpoint, route));
+        endpoints.push(endpoint);
     }
-    let routes: Arc<BTreeMap<String, MemRoute>> =
-        Arc::new((1..=NODES).map(|id| (id.to_string(), endpoints[&id].1)).collect());
-    let addresses: BTreeMap<u64, String> = (1..=NODES).map(|id| (id, id.to_string())).collect();
-    for id in 1..=NODES {
-        start(id, &endpoints[&id].0, &addresses, &routes)?;
-    }
-    let client = endpoints[&0].0.clone();
+    Ok(endpoints)
+}
+
+/// Measures with the client, which is the first of the endpoints of this thread.
+fn measure(
+    args: &LatencyArgs,
+    cluster: &Cluster,
+    endpoints: &[MemEndpoint],
+) -> Result<(), Failure> {
+    let Cluster { addresses, routes } = cluster;
+    let client = endpoints[0].clone();
     let turn = || {
-        for (endpoint, _) in endpoints.values() {
+        for endpoint in endpoints {
             endpoint.run_once();
         }
     };
@@ -77,7 +117,7 @@ pub(super) fn run(args: &LatencyArgs) -> Result<(), Failure> {
         }
     };
 
-    let known = Arc::clone(&routes);
+    let known = Arc::clone(routes);
     let nodes = Nodes::new(
         &client,
         &addresses.values().cloned().collect::<Vec<_>>(),
@@ -89,7 +129,7 @@ pub(super) fn run(args: &LatencyArgs) -> Result<(), Failure> {
     );
     let nodes = nodes.map_err(|error| Failure::new(error.to_string()))?;
 
-    let channel = Channel::to(&client, vec![endpoints[&1].1]).build();
+    let channel = Channel::to(&client, vec![routes["1"]]).build();
     let trips = load::shared();
     let echoes = {
         let (trips, count) = (trips.clone(), args.writes);
