@@ -19,12 +19,14 @@
 mod config;
 mod hash;
 mod log;
+mod model;
 mod partition;
 #[cfg(test)]
 mod tests;
 
 pub use config::{Config, ConfigError, MAX_LOG, MIN_LOG};
 pub use hash::Hash;
+pub use model::operations;
 pub use partition::{Counts, Partition, ValueTooLong};
 
 /// The length of a key in bytes.

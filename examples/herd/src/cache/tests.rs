@@ -5,110 +5,13 @@ use std::collections::HashMap;
 use erpc_test_tools::random::Random;
 
 use super::log::POSITIONS;
+use super::model::{Model, key, read};
 use super::*;
 
-fn key(number: u64) -> Key {
-    u128::from(number).to_le_bytes()
-}
-
-fn read(cache: &Partition, key: &Key, now: u64) -> Option<Vec<u8>> {
-    let mut value = Vec::new();
-    cache.get(key, || now, &mut value).then_some(value)
-}
-
-/// A partition, and what was last written to each key: value and expiry.
-struct Pair {
-    cache: Partition,
-    model: HashMap<Key, (Vec<u8>, Option<u64>)>,
-    random: Random,
-    now: u64,
-    longest: u64,
-    deleted: u64,
-    inserted: u64,
-}
-
-impl Pair {
-    fn new(cache: Partition, seed: u64, longest: u64) -> Self {
-        let (model, random) = (HashMap::new(), Random::new(seed));
-        Self { cache, model, random, now: 1, longest, deleted: 0, inserted: 0 }
-    }
-
-    /// What the model has now.
-    fn expected(&self, key: &Key) -> Option<&Vec<u8>> {
-        let (value, expiry) = self.model.get(key)?;
-        expiry.is_none_or(|expiry| self.now < expiry).then_some(value)
-    }
-
-    /// Checks what a read returned.
-    fn check(&self, key: &Key, got: Option<&Vec<u8>>) {
-        if got.is_some() {
-            assert_eq!(got, self.expected(key), "a lie about {key:?} at {}", self.now);
-        }
-    }
-
-    /// A random operation.
-    fn step(&mut self, keys: u64) {
-        let key = key(self.random.below(keys));
-        self.now += self.random.below(3);
-        match self.random.below(100) {
-            0..50 => self.put(key),
-            50..60 => {
-                let before = self.cache.counts().values;
-                let existed = self.cache.delete(&key, || self.now);
-                self.deleted += u64::from(existed);
-                assert!(!existed || self.expected(&key).is_some(), "a deleted key was there");
-                assert!(!existed || self.cache.counts().values == before - 1);
-                self.model.remove(&key);
-            }
-            60..80 => {
-                // As in a burst: other operations come between the two steps.
-                let hash = Hash::of(&key);
-                self.cache.prefetch(hash);
-                let hint = self.cache.locate(hash);
-                for _ in 0..self.random.below(4) {
-                    let other = super::tests::key(self.random.below(keys));
-                    self.put(other);
-                }
-                let mut value = Vec::new();
-                let found =
-                    hint.is_some_and(|hint| self.cache.get_at(hint, &key, || self.now, &mut value));
-                self.check(&key, found.then_some(&value));
-            }
-            _ => {
-                let got = read(&self.cache, &key, self.now);
-                self.check(&key, got.as_ref());
-            }
-        }
-    }
-
-    fn put(&mut self, key: Key) {
-        let len = self.random.below(self.longest + 1) as usize;
-        let value: Vec<u8> = (0..len).map(|_| self.random.word() as u8).collect();
-        let expiry = self.random.percent(20).then(|| self.now + self.random.below(200));
-        let before = self.cache.counts();
-        let forgotten =
-            u64::from(self.cache.put(&key, &value, expiry).expect("it is not too long"));
-        let after = self.cache.counts();
-        let lost = after.overwritten + after.displaced - before.overwritten - before.displaced;
-        assert_eq!(forgotten, lost, "the reply says what was forgotten");
-        self.inserted += after.values + lost - before.values;
-        self.model.insert(key, (value, expiry));
-        if expiry.is_none() {
-            let got = read(&self.cache, &key, self.now);
-            assert!(got.is_some(), "a value that was just written is there");
-            self.check(&key, got.as_ref());
-        }
-    }
-
-    /// All values are accounted for.
-    fn settle(&mut self) {
-        let counts = self.cache.counts();
-        let Counts { values, overwritten, displaced, expired, .. } = counts;
-        let gone = overwritten + displaced + expired + self.deleted;
-        assert_eq!(self.inserted, values + gone, "{counts:?}");
-        let found = self.model.keys().filter(|key| read(&self.cache, key, 0).is_some()).count();
-        assert_eq!(found as u64, values, "{counts:?}");
-    }
+/// A partition beside a model, driven by random numbers.
+fn beside_a_model(cache: Partition, seed: u64, longest: u64) -> Model<impl FnMut(u64) -> u64> {
+    let mut random = Random::new(seed);
+    Model::new(cache, longest, move |bound| random.below(bound))
 }
 
 #[test]
@@ -121,10 +24,10 @@ fn a_cache_that_forgets_never_lies() {
         (5, 16, 10_000, 200),
     ] {
         let config = Config::new(MIN_LOG).buckets(buckets);
-        let mut pair = Pair::new(Partition::new(config).expect("valid sizes"), seed, longest);
-        (0..50_000).for_each(|_| pair.step(keys));
-        pair.settle();
-        let counts = pair.cache.counts();
+        let mut model = beside_a_model(Partition::new(config).expect("valid sizes"), seed, longest);
+        (0..50_000).for_each(|_| model.step(keys));
+        model.settle();
+        let counts = model.counts();
         assert!(counts.overwritten > 0 || buckets < 16, "the log is small: {counts:?}");
         assert!(counts.displaced > 0 || buckets > 1, "the one bucket is small: {counts:?}");
         assert!(counts.displaced == 0 || buckets < 4096, "the index is large: {counts:?}");
@@ -137,9 +40,9 @@ fn positions_may_wrap_around() {
     for before in [0, 1, 2, 3, 100, 5000] {
         let config = Config::new(MIN_LOG).buckets(64);
         let cache = Partition::starting_at(config, POSITIONS - before).expect("valid sizes");
-        let mut pair = Pair::new(cache, before, 40);
-        (0..20_000).for_each(|_| pair.step(300));
-        pair.settle();
+        let mut model = beside_a_model(cache, before, 40);
+        (0..20_000).for_each(|_| model.step(300));
+        model.settle();
     }
 }
 
