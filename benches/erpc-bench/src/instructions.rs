@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use clap::{Args, ValueEnum};
 use erpc::raw::{App, Body, Context, Instant, MsgBuf, Request};
 use erpc::transport::mem::MemConfig;
+use erpc::transport::verbs::{SoftDevice, SoftFabric, VerbsConfig, VerbsTransport};
 use erpc::{CongestionControl, EndpointConfig, Transport, Udp, UdpConfig};
 use erpc_core::wire::HEADER_LEN;
 
@@ -53,6 +54,9 @@ enum Path {
     ProstAwait,
     /// As `raw`, over kernel UDP, without the kernel's own instructions
     Udp,
+    /// As `raw`, over verbs on devices in memory. `.ci/instructions` does not count the devices' own
+    /// instructions
+    Verbs,
 }
 
 /// Bytes of small requests and responses.
@@ -102,16 +106,29 @@ impl Path {
             Self::ProstAwait => return Form::ProstAwait.subject(&setup),
             Self::Request => (LARGE, SMALL),
             Self::Response => (SMALL, LARGE),
-            Self::Raw | Self::RawCc | Self::RawSessions | Self::Udp => (SMALL, SMALL),
+            Self::Raw | Self::RawCc | Self::RawSessions | Self::Udp | Self::Verbs => (SMALL, SMALL),
         };
         let (client, server) = (Numbers { request, answer }, Numbered { answer });
-        if self != Self::Udp {
-            return Ok(Box::new(ClosedLoop::new(&setup, client, server)?));
+        match self {
+            Self::Udp => {
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+                let udp = UdpConfig::new().address(address);
+                let socket = || Udp::bind(&udp).map_err(Failure::of("no socket"));
+                let sockets = (socket()?, socket()?);
+                Ok(Box::new(ClosedLoop::over(sockets, &setup, client, server)?))
+            }
+            Self::Verbs => {
+                let fabric = SoftFabric::default();
+                let device = |host| {
+                    let config = VerbsConfig::new("soft").interface([127, 0, 0, host].into());
+                    VerbsTransport::<SoftDevice>::open(&fabric, &config)
+                        .map_err(Failure::of("no device"))
+                };
+                let devices = (device(2)?, device(3)?);
+                Ok(Box::new(ClosedLoop::over(devices, &setup, client, server)?))
+            }
+            _ => Ok(Box::new(ClosedLoop::new(&setup, client, server)?)),
         }
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let socket =
-            || Udp::bind(&UdpConfig::new().address(address)).map_err(Failure::of("no socket"));
-        Ok(Box::new(ClosedLoop::over((socket()?, socket()?), &setup, client, server)?))
     }
 }
 
