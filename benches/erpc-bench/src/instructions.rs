@@ -6,6 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use clap::{Args, ValueEnum};
 use erpc::raw::{App, Body, Context, Instant, MsgBuf, Request};
+#[cfg(feature = "dpdk")]
+use erpc::transport::dpdk::{self, DpdkConfig, DpdkTransport};
 use erpc::transport::mem::MemConfig;
 use erpc::transport::verbs::{SoftDevice, SoftFabric, VerbsConfig, VerbsTransport};
 use erpc::{CongestionControl, EndpointConfig, Transport, Udp, UdpConfig};
@@ -57,6 +59,9 @@ enum Path {
     /// As `raw`, over verbs on devices in memory. `.ci/instructions` does not count the devices' own
     /// instructions
     Verbs,
+    /// As `raw`, over DPDK on rings in memory, with the driver's instructions
+    #[cfg(feature = "dpdk")]
+    Dpdk,
 }
 
 /// Bytes of small requests and responses.
@@ -106,7 +111,7 @@ impl Path {
             Self::ProstAwait => return Form::ProstAwait.subject(&setup),
             Self::Request => (LARGE, SMALL),
             Self::Response => (SMALL, LARGE),
-            Self::Raw | Self::RawCc | Self::RawSessions | Self::Udp | Self::Verbs => (SMALL, SMALL),
+            _ => (SMALL, SMALL),
         };
         let (client, server) = (Numbers { request, answer }, Numbered { answer });
         match self {
@@ -126,6 +131,18 @@ impl Path {
                 };
                 let devices = (device(2)?, device(3)?);
                 Ok(Box::new(ClosedLoop::over(devices, &setup, client, server)?))
+            }
+            #[cfg(feature = "dpdk")]
+            Self::Dpdk => {
+                dpdk::init(&["--no-huge", "-m", "256", "--no-pci"])
+                    .and_then(|()| dpdk::ring_pair("client", "server", 1))
+                    .map_err(Failure::of("no ports"))?;
+                let port = |name, host| {
+                    let config = DpdkConfig::new(name, [10, 0, 0, host].into(), 24);
+                    DpdkTransport::open(&config).map_err(Failure::of("no port"))
+                };
+                let ports = (port("net_ring_client", 1)?, port("net_ring_server", 2)?);
+                Ok(Box::new(ClosedLoop::over(ports, &setup, client, server)?))
             }
             _ => Ok(Box::new(ClosedLoop::new(&setup, client, server)?)),
         }
