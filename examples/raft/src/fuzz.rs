@@ -73,9 +73,12 @@ pub fn peer_messages(data: &[u8]) -> Reached {
     member.reached
 }
 
+/// The number of the sender, the bytes of a message, and the data of its snapshot.
+pub type Sent = (u8, Vec<u8>, Option<Vec<u8>>);
+
 /// An input of [`peer_messages`].
 #[must_use]
-pub fn input(ticks: u8, messages: &[(u8, Vec<u8>, Option<Vec<u8>>)]) -> Vec<u8> {
+pub fn input(ticks: u8, messages: &[Sent]) -> Vec<u8> {
     let mut out = vec![ticks];
     for (from, bytes, data) in messages {
         out.push(*from);

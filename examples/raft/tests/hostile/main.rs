@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use erpc_raft::consensus::{EntryKind, Members};
-use erpc_raft::fuzz::{Fields, Reached, input, peer_messages};
+use erpc_raft::fuzz::{Fields, Reached, Sent, input, peer_messages};
 use erpc_raft::wire::put_members;
 use erpc_test_tools::random::Random;
 
@@ -60,7 +60,7 @@ fn entries(random: &mut Random, term: u64, index: u64) -> Vec<(EntryKind, u64, u
 }
 
 /// A message with numbers near those of a member that has just begun.
-fn message(random: &mut Random) -> (u8, Vec<u8>, Option<Vec<u8>>) {
+fn message(random: &mut Random) -> Sent {
     let kind = match random.below(3) {
         0 => APPEND,
         1 => *random.pick(&[VOTE_RESPONSE, PRE_VOTE_RESPONSE, 4, 9]),
