@@ -111,7 +111,9 @@ impl Path {
             Self::ProstAwait => return Form::ProstAwait.subject(&setup),
             Self::Request => (LARGE, SMALL),
             Self::Response => (SMALL, LARGE),
-            _ => (SMALL, SMALL),
+            Self::Raw | Self::RawCc | Self::RawSessions | Self::Udp | Self::Verbs => (SMALL, SMALL),
+            #[cfg(feature = "dpdk")]
+            Self::Dpdk => (SMALL, SMALL),
         };
         let (client, server) = (Numbers { request, answer }, Numbered { answer });
         match self {
