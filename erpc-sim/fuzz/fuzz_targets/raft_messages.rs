@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    erpc_raft::fuzz::peer_messages(data);
+    erpc_raft::fuzz::raft_messages(data);
 });

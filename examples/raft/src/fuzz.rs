@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::consensus::raft::{RaftCore, Settings};
+use crate::consensus::omni::{self, OmniCore};
+use crate::consensus::raft::{self, RaftCore};
 use crate::consensus::{
     Addresses, Consensus, Effects, Entry, EntryKind, Position, Role, Start, StepError,
 };
@@ -22,8 +23,8 @@ pub struct Reached {
 }
 
 /// The member at work, and what holds for it.
-struct Member {
-    core: RaftCore,
+struct Member<C> {
+    core: C,
     reached: Reached,
     /// The last applied entry.
     applied: u64,
@@ -43,22 +44,39 @@ struct Member {
 ///
 /// # Panics
 /// If one of these does not hold.
-pub fn peer_messages(data: &[u8]) -> Reached {
+pub fn raft_messages(data: &[u8]) -> Reached {
+    let settings = raft::Settings { node: 1, election_ticks: 10, heartbeat_ticks: 3, seed: 1 };
+    peer_messages(data, |start| RaftCore::new(&settings, start))
+}
+
+/// The same for a member that runs Omni-Paxos.
+///
+/// # Panics
+/// As [`raft_messages`].
+pub fn omni_messages(data: &[u8]) -> Reached {
+    let settings = omni::Settings { node: 1, election_ticks: 10 };
+    peer_messages(data, |start| OmniCore::new(&settings, start))
+}
+
+fn peer_messages<C: Consensus>(
+    data: &[u8],
+    core: impl FnOnce(&Start) -> Result<C, String>,
+) -> Reached {
     let mut reader = Reader::new(data);
     let Some(ticks) = reader.u8() else { return Reached::default() };
     let addresses = Addresses([1, 2, 3].map(|id| (id, id.to_string())).into());
-    let settings = Settings { node: 1, election_ticks: 10, heartbeat_ticks: 3, seed: 1 };
-    let core = RaftCore::new(&settings, &Start::first(addresses)).expect("the settings are valid");
+    let core = core(&Start::first(addresses)).expect("the settings are valid");
     let mut member = Member { core, reached: Reached::default(), applied: 1, term: 1 };
     for _ in 0..ticks {
         member.core.tick();
         member.work();
     }
     while let Some((from, bytes, data)) = next(&mut reader) {
-        let Ok(message) = RaftCore::decode(bytes.clone(), data) else { continue };
+        let Ok(message) = C::decode(bytes.clone(), data.clone()) else { continue };
         let mut again = Vec::new();
-        RaftCore::encode(&message, &mut again);
+        C::encode(&message, &mut again);
         assert_eq!(again, bytes, "the message encodes to other bytes");
+        assert_eq!(C::bulk(&message), data, "the message has another bulk");
         match member.core.step(from, message) {
             Ok(()) | Err(StepError::Wrong(_)) => member.work(),
             Err(StepError::Lost { .. }) => return member.reached,
@@ -76,7 +94,7 @@ pub fn peer_messages(data: &[u8]) -> Reached {
 /// The number of the sender, the bytes of a message, and the data of its snapshot.
 pub type Sent = (u8, Vec<u8>, Option<Vec<u8>>);
 
-/// An input of [`peer_messages`].
+/// An input of [`raft_messages`] or [`omni_messages`].
 #[must_use]
 pub fn input(ticks: u8, messages: &[Sent]) -> Vec<u8> {
     let mut out = vec![ticks];
@@ -101,7 +119,7 @@ fn next(reader: &mut Reader<'_>) -> Option<(u64, Bytes, Option<Bytes>)> {
     Some((from, bytes, data))
 }
 
-impl Member {
+impl<C: Consensus> Member<C> {
     /// Does what is to be done.
     fn work(&mut self) {
         let mut effects = Effects::default();
@@ -144,7 +162,7 @@ impl Member {
     }
 }
 
-/// The bytes of a message of this kind.
+/// The bytes of a message of this kind, for [`raft_messages`].
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     /// The kind, a number of the library's `MessageType`.

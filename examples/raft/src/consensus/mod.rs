@@ -2,11 +2,10 @@
 //!
 //! The store knows a consensus algorithm only by the trait [`Consensus`]. Its functions take what has
 //! happened (time, messages, finished writes), and [`Consensus::poll`] returns what is to be done.
-//! [`raft`] implements it with the crate `raft`.
+//! [`raft`] implements it with the crate `raft`, [`omni`] with the crate `omnipaxos`.
 
-mod pacing;
+pub mod omni;
 pub mod raft;
-mod window;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -57,8 +56,9 @@ pub struct Entry {
 pub struct HardState {
     /// The latest term that it has seen.
     pub term: u64,
-    /// The node that it has voted for in this term, or 0.
-    pub vote: NodeId,
+    /// Of Raft: the node that it has voted for in this term, or 0. Of Omni-Paxos: the term of the leader
+    /// whose log it has accepted, or 0.
+    pub vote: u64,
     /// A commit index. It may be older than the latest.
     pub commit: u64,
 }
@@ -150,6 +150,8 @@ pub struct Write {
     pub ticket: u64,
     /// A snapshot of another node. The log before it is obsolete.
     pub snapshot: Option<Snapshot>,
+    /// The log ends with this index, before `entries`.
+    pub end: Option<u64>,
     /// Entries. They replace those at their indices and after.
     pub entries: Vec<Entry>,
     /// The hard state, if it has changed.
@@ -235,6 +237,8 @@ pub enum ProposeError {
     NotLeader,
     /// Too much waits to be committed, or another change of the members is in progress.
     Busy,
+    /// This algorithm does not do that here.
+    Unsupported,
 }
 
 /// A message was not accepted.
@@ -264,20 +268,27 @@ pub struct Change {
 
 /// A consensus algorithm. See the [module](self).
 pub trait Consensus: Sized {
+    /// The name of the algorithm. Nodes with different ones are of different clusters.
+    const NAME: &'static str;
+
     /// What nodes send each other.
     type Message;
 
-    /// Appends the encoded message to `out`, without the data of its snapshot.
+    /// Appends the encoded message to `out`, without its bulk.
     fn encode(message: &Self::Message, out: &mut Vec<u8>);
 
-    /// Decodes a message. `data` is that of its snapshot.
+    /// Decodes a message. `bulk` is what [`Consensus::bulk`] has returned for it.
     ///
     /// # Errors
     /// [`StepError::Wrong`] if no message has these bytes.
-    fn decode(bytes: Bytes, data: Option<Bytes>) -> Result<Self::Message, StepError>;
+    fn decode(bytes: Bytes, bulk: Option<Bytes>) -> Result<Self::Message, StepError>;
 
-    /// The data of the message's snapshot, if it has one.
-    fn snapshot_of(message: &Self::Message) -> Option<Bytes>;
+    /// The part of a long message that travels in pieces, before the rest; none if it is short. A node
+    /// gets one such message at a time. Others to it are lost meanwhile.
+    fn bulk(message: &Self::Message) -> Option<Bytes>;
+
+    /// The encoded state of the store that the message carries in its bulk, if it carries one.
+    fn state(message: &Self::Message) -> Option<Bytes>;
 
     /// Whether the message asks for a vote.
     fn asks_for_vote(message: &Self::Message) -> bool;
@@ -336,7 +347,7 @@ pub trait Consensus: Sized {
     /// Messages to a node were lost.
     fn unreachable(&mut self, node: NodeId);
 
-    /// The transfer of a snapshot to a node has ended.
+    /// The transfer of a message with a bulk to a node has ended.
     fn snapshot_sent(&mut self, node: NodeId, arrived: bool);
 
     /// What the node knows.
@@ -353,7 +364,8 @@ impl Write {
     /// Whether there is nothing to write, so that only earlier writes are waited for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.snapshot.is_none() && self.entries.is_empty() && self.hard.is_none()
+        let Self { ticket: _, snapshot, end, entries, hard } = self;
+        snapshot.is_none() && end.is_none() && entries.is_empty() && hard.is_none()
     }
 }
 

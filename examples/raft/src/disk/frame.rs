@@ -19,6 +19,7 @@ const HEADER: usize = 24;
 const ENTRY: u8 = 1;
 const HARD: u8 = 2;
 const SNAPSHOT: u8 = 3;
+const END: u8 = 4;
 
 /// A part of a frame's body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(super) enum Record {
     Entry(Entry),
     /// The hard state.
     Hard(HardState),
+    /// The log ends with this index.
+    End(u64),
     /// There is a snapshot.
     Snapshot(Position),
 }
@@ -49,6 +52,10 @@ pub(super) fn put_writes(out: &mut Vec<u8>, number: u64, writes: &[Write]) {
         for write in writes {
             if let Some(snapshot) = &write.snapshot {
                 put_snapshot(body, snapshot.at);
+            }
+            if let Some(end) = write.end {
+                body.push(END);
+                body.extend_from_slice(&end.to_le_bytes());
             }
             for entry in &write.entries {
                 body.push(ENTRY);
@@ -156,6 +163,7 @@ fn records(body: &Bytes) -> Option<Vec<Record>> {
                 let (term, vote, commit) = (reader.u64()?, reader.u64()?, reader.u64()?);
                 Record::Hard(HardState { term, vote, commit })
             }
+            END => Record::End(reader.u64()?),
             SNAPSHOT => Record::Snapshot(Position { term: reader.u64()?, index: reader.u64()? }),
             _ => return None,
         });

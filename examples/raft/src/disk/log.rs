@@ -21,6 +21,8 @@ const IDENTITY: &str = "identity";
 pub struct Identity {
     /// The name of the cluster.
     pub cluster: String,
+    /// The [name](crate::consensus::Consensus::NAME) of the algorithm, which says what the log means.
+    pub algorithm: String,
     /// The node.
     pub node: u64,
 }
@@ -260,7 +262,7 @@ impl Record {
     fn index(&self) -> u64 {
         match self {
             Self::Entry(entry) => entry.at.index,
-            Self::Hard(_) => 0,
+            Self::Hard(_) | Self::End(_) => 0,
             Self::Snapshot(at) => at.index,
         }
     }
@@ -271,6 +273,10 @@ impl Replay {
         let entries = &mut self.start.entries;
         match record {
             Record::Hard(hard) => self.start.hard = hard,
+            Record::End(index) => {
+                let first = entries.first().map_or(0, |first| first.at.index);
+                entries.truncate((index + 1).saturating_sub(first) as usize);
+            }
             Record::Entry(entry) => {
                 let index = entry.at.index;
                 if let Some(first) = entries.first().map(|first| first.at.index) {
@@ -326,9 +332,10 @@ impl Replay {
 
 impl Identity {
     fn encode(&self) -> Vec<u8> {
-        let mut out = b"raftid01".to_vec();
+        let mut out = b"raftid02".to_vec();
         out.extend_from_slice(&self.node.to_le_bytes());
         crate::wire::put_bytes(&mut out, self.cluster.as_bytes());
+        crate::wire::put_bytes(&mut out, self.algorithm.as_bytes());
         out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
         out
     }
@@ -338,15 +345,16 @@ impl Identity {
         if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
             return None;
         }
-        let mut reader = crate::wire::Reader::new(body.strip_prefix(b"raftid01")?);
-        let (node, cluster) = (reader.u64()?, reader.bytes()?);
-        Some(Self { cluster: String::from_utf8(cluster.to_vec()).ok()?, node })
+        let mut reader = crate::wire::Reader::new(body.strip_prefix(b"raftid02")?);
+        let node = reader.u64()?;
+        let mut text = || String::from_utf8(reader.bytes()?.to_vec()).ok();
+        Some(Self { cluster: text()?, algorithm: text()?, node })
     }
 }
 
 impl std::fmt::Display for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "node {} of cluster {:?}", self.node, self.cluster)
+        write!(f, "node {} of cluster {:?}, with {}", self.node, self.cluster, self.algorithm)
     }
 }
 

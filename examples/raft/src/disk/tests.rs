@@ -59,7 +59,7 @@ impl MemFiles {
 }
 
 fn identity() -> Identity {
-    Identity { cluster: "test".into(), node: 1 }
+    Identity { cluster: "test".into(), algorithm: "raft".into(), node: 1 }
 }
 
 fn entry(term: u64, index: u64) -> Entry {
@@ -70,7 +70,7 @@ fn entry(term: u64, index: u64) -> Entry {
 
 fn write(ticket: u64, entries: Vec<Entry>, commit: u64) -> Write {
     let hard = Some(HardState { term: 2, vote: 1, commit });
-    Write { ticket, snapshot: None, entries, hard }
+    Write { ticket, entries, hard, ..Write::default() }
 }
 
 fn begun() -> (MemFiles, Log<MemFiles>) {
@@ -110,7 +110,8 @@ fn later_entries_replace_earlier_ones() {
     let (files, mut log) = written();
     let hard = HardState { term: 3, vote: 2, commit: 4 };
     let entries = vec![entry(3, 5)];
-    log.write(&[Write { ticket: 4, snapshot: None, entries, hard: Some(hard) }]).expect("memory");
+    log.write(&[Write { ticket: 4, entries, hard: Some(hard), ..Write::default() }])
+        .expect("memory");
     let start = reopened(&files).expect("it is whole");
     let expected = [entry(2, 2), entry(2, 3), entry(2, 4), entry(3, 5)];
     assert_eq!((start.entries, start.hard), (expected.to_vec(), hard));
@@ -216,12 +217,33 @@ fn missing_and_damaged_files_are_errors_that_name_them() {
 #[test]
 fn the_data_of_another_node_are_refused() {
     let (files, _) = written();
-    for other in [Identity { node: 2, ..identity() }, Identity { cluster: "other".into(), node: 1 }]
-    {
+    for other in [
+        Identity { node: 2, ..identity() },
+        Identity { cluster: "other".into(), ..identity() },
+        Identity { algorithm: "omni-paxos".into(), ..identity() },
+    ] {
         let error = Log::open(files.clone(), &other).expect_err("it is another node").to_string();
         let names = ["node 1 of cluster \"test\"", &other.to_string()];
         assert!(names.iter().all(|name| error.contains(name)), "{error}");
     }
+}
+
+#[test]
+fn entries_after_the_end_are_forgotten() {
+    let (files, mut log) = begun();
+    log.write(&[write(1, (2..=9).map(|index| entry(2, index)).collect(), 2)]).expect("memory");
+    let end = |ticket, end, entries| Write { end: Some(end), ..write(ticket, entries, 2) };
+    let last = |files| {
+        let start = reopened(files).expect("it is whole");
+        start.entries.last().map(|entry| entry.at)
+    };
+    log.write(&[end(2, 5, Vec::new())]).expect("memory");
+    assert_eq!(last(&files), Some(Position { term: 2, index: 5 }));
+    // One more than there is changes nothing.
+    log.write(&[end(3, 6, Vec::new()), end(4, 3, vec![entry(3, 4)])]).expect("memory");
+    assert_eq!(last(&files), Some(Position { term: 3, index: 4 }));
+    log.write(&[end(5, 1, Vec::new())]).expect("memory");
+    assert_eq!(last(&files), None);
 }
 
 #[test]

@@ -179,11 +179,13 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
 }
 
-/// The number by which messages name a cluster.
+/// The number by which messages name a cluster with this [algorithm](Consensus::NAME).
 #[must_use]
-pub fn hash(cluster: &str) -> u64 {
+pub fn hash(algorithm: &str, cluster: &str) -> u64 {
     use std::hash::Hasher;
     let mut hasher = siphasher::sip::SipHasher13::new();
+    hasher.write(algorithm.as_bytes());
+    hasher.write_u8(0);
     hasher.write(cluster.as_bytes());
     hasher.finish()
 }

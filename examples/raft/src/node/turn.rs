@@ -70,7 +70,7 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
             0 => Machine::default(),
             _ => Machine::decode(&snapshot.data)?,
         };
-        let cluster = hash(&settings.cluster);
+        let cluster = hash(C::NAME, &settings.cluster);
         let mut peers = Peers::new(&settings, cluster, connect, Rc::clone(&inbox));
         peers.follow(endpoint, machine.addresses());
         let now = clock();
@@ -158,8 +158,9 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         let refuse = |text: String| Err(Status::failed_precondition(text));
         if cluster != self.cluster {
             return refuse(format!(
-                "this is a node of another cluster: {:?}",
-                self.settings.cluster
+                "this is a node of another cluster: {:?}, with {}",
+                self.settings.cluster,
+                C::NAME
             ));
         }
         if to != self.settings.id || from == to || from == 0 {
@@ -220,7 +221,7 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
                     Err(error) => caller.refuse(outcome(error), &self.leader()),
                 }
             }
-            Rare::Change(request, responder) => self.change(request, Caller::Change(responder)),
+            Rare::Change(request, responder) => self.change(request, responder),
             Rare::Transfer(to, responder) => self.hand_over(to, responder),
             Rare::Status(responder) => responder.send(&self.status()),
             Rare::Piece(piece, responder) => return self.piece(&piece, responder),
@@ -264,7 +265,11 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         }
     }
 
-    fn change(&mut self, request: proto::ChangeRequest, caller: Caller) {
+    fn change(
+        &mut self,
+        request: proto::ChangeRequest,
+        responder: erpc::Responder<proto::ChangeReply>,
+    ) {
         let mut change = Change { remove: request.remove, ..Change::default() };
         let mut addresses = Addresses::default();
         for member in request.add {
@@ -282,9 +287,13 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         match proposed {
             Ok(at) => {
                 self.lease.wait_for(at.index);
-                self.waiting.push(at, caller);
+                self.waiting.push(at, Caller::Change(responder));
             }
-            Err(error) => caller.refuse(outcome(error), &self.leader()),
+            Err(ProposeError::Unsupported) => {
+                let text = format!("with {}, the members do not change", C::NAME);
+                responder.fail(Status::unimplemented(text));
+            }
+            Err(error) => Caller::Change(responder).refuse(outcome(error), &self.leader()),
         }
     }
 
@@ -322,13 +331,12 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         };
         responder.send(&proto::PieceReply {});
         let Some((data, letter)) = whole else { return Ok(()) };
-        // The consensus must not accept a snapshot that cannot be read.
-        let (Ok(machine), Ok(message)) =
-            (Machine::decode(&data), C::decode(letter, Some(data.clone())))
-        else {
-            return Ok(());
-        };
-        self.arrived = Some((data, machine));
+        let Ok(message) = C::decode(letter, Some(data)) else { return Ok(()) };
+        if let Some(state) = C::state(&message) {
+            // The consensus must not accept a snapshot that cannot be read.
+            let Ok(machine) = Machine::decode(&state) else { return Ok(()) };
+            self.arrived = Some((state, machine));
+        }
         self.step(piece.from, message)
     }
 
@@ -422,7 +430,7 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
     }
 
     fn send(&mut self, to: NodeId, message: &C::Message) {
-        let Some(data) = C::snapshot_of(message) else {
+        let Some(bulk) = C::bulk(message) else {
             if !self.peers.push::<C>(to, message) {
                 self.inbox.note(Rare::Answered(to));
                 self.core.unreachable(to);
@@ -450,7 +458,7 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         C::encode(message, &mut letter);
         let inbox = Rc::downgrade(&self.inbox);
         drop(erpc::spawn(async move {
-            let arrived = transfer::send(client, head, data, letter.into()).await;
+            let arrived = transfer::send(client, head, bulk, letter.into()).await;
             if let Some(inbox) = inbox.upgrade() {
                 inbox.note(Rare::Sent(to, arrived));
             }
@@ -565,6 +573,6 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
 fn outcome(error: ProposeError) -> Outcome {
     match error {
         ProposeError::NotLeader => Outcome::NotLeader,
-        ProposeError::Busy => Outcome::Busy,
+        ProposeError::Busy | ProposeError::Unsupported => Outcome::Busy,
     }
 }

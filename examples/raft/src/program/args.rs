@@ -3,13 +3,16 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 #[derive(Parser)]
 #[command(name = "raft", version, about = "A replicated key-value store: Raft over erpc")]
 pub(super) struct Args {
     #[command(subcommand)]
     pub(super) command: Option<Command>,
+    /// How the nodes of the demonstration agree
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) consensus: Algorithm,
 }
 
 #[derive(Subcommand)]
@@ -20,6 +23,16 @@ pub(super) enum Command {
     Client(ClientArgs),
     /// Measures writes to three nodes in this process, over the memory transport
     Latency(LatencyArgs),
+}
+
+/// How the nodes agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Algorithm {
+    /// Raft, by the crate `raft`
+    #[default]
+    Raft,
+    /// Omni-Paxos, by the crate `omnipaxos`. The members do not change
+    OmniPaxos,
 }
 
 #[derive(clap::Args)]
@@ -43,6 +56,9 @@ pub(super) struct NodeArgs {
     /// The name of the cluster
     #[arg(long, default_value = "raft")]
     pub(super) cluster: String,
+    /// How the nodes agree. All nodes of a cluster have the same
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) consensus: Algorithm,
     /// Milliseconds after which a node without a leader wants an election, up to twice as many
     #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub(super) election_ms: u64,
@@ -144,6 +160,9 @@ pub(super) struct LatencyArgs {
     /// Clients, each with one write at a time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) clients: u32,
+    /// How the nodes agree
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) consensus: Algorithm,
     /// Threads; with two, two of the nodes are in the second
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     pub(super) threads: u32,

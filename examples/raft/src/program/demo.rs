@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use erpc::{Endpoint, Handle, Nexus, UdpConfig};
 
+use super::args::Algorithm;
 use super::failure::{Failure, say};
 use super::load::{self, Shared};
 use super::member::{self, Config};
@@ -32,7 +33,7 @@ struct Node {
     is_killed: Arc<AtomicBool>,
 }
 
-pub(super) fn run() -> Result<(), Failure> {
+pub(super) fn run(consensus: Algorithm) -> Result<(), Failure> {
     let folder = Temporary::new()?;
     let mut nexuses = BTreeMap::new();
     for id in 1..=NODES {
@@ -42,7 +43,7 @@ pub(super) fn run() -> Result<(), Failure> {
         nexuses.iter().map(|(id, nexus)| (*id, nexus.local_addr())).collect();
     let mut nodes = BTreeMap::new();
     for (id, nexus) in nexuses {
-        nodes.insert(id, start(config(id, &peers, &folder.0), nexus)?);
+        nodes.insert(id, start(config(id, consensus, &peers, &folder.0), nexus)?);
     }
     let addresses: Vec<_> = peers.values().map(ToString::to_string).collect();
     say(format!(
@@ -79,7 +80,7 @@ pub(super) fn run() -> Result<(), Failure> {
         outage.as_secs_f64() * 1e3
     ))?;
     let again = member::bind(peers[&first])?;
-    nodes.insert(first, start(config(first, &peers, &folder.0), again)?);
+    nodes.insert(first, start(config(first, consensus, &peers, &folder.0), again)?);
     let after = measure(&endpoint, &seen)?;
     say(format!("node {first} has restarted from its disk: {after}"))?;
 
@@ -94,12 +95,18 @@ pub(super) fn run() -> Result<(), Failure> {
     nodes.into_values().try_for_each(kill)
 }
 
-fn config(id: u64, peers: &BTreeMap<u64, SocketAddr>, folder: &Path) -> Config {
+fn config(
+    id: u64,
+    consensus: Algorithm,
+    peers: &BTreeMap<u64, SocketAddr>,
+    folder: &Path,
+) -> Config {
     Config {
         id,
         peers: peers.clone(),
         dir: Some(folder.join(format!("node-{id}"))),
         cluster: "demo".into(),
+        consensus,
         election: ELECTION,
         lease: false,
         snapshot_every: 1 << 20,

@@ -11,10 +11,12 @@ use erpc::transport::udp::UdpRoute;
 use erpc::{Channel, Endpoint, EndpointConfig, JoinHandle, Nexus, UdpConfig};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::args::Algorithm;
 use super::failure::Failure;
 use crate::client::{self, Nodes, Patience};
+use crate::consensus::omni::{self, OmniCore};
 use crate::consensus::raft::{self, RaftCore};
-use crate::consensus::{Addresses, Start};
+use crate::consensus::{Addresses, Consensus, Start};
 use crate::disk::{DiskThread, Folder, Identity, Log, Volatile};
 use crate::node::{self, Front, Inbox, NodeError, Parts, Settings};
 use crate::proto::{LocalPeerClient, LocalStoreClient};
@@ -32,6 +34,7 @@ pub(super) struct Config {
     /// None: volatile.
     pub(super) dir: Option<PathBuf>,
     pub(super) cluster: String,
+    pub(super) consensus: Algorithm,
     pub(super) election: Duration,
     pub(super) lease: bool,
     pub(super) snapshot_every: u64,
@@ -67,6 +70,33 @@ pub(super) fn bind(listen: SocketAddr) -> Result<Nexus, Failure> {
 
 /// Starts a node in this thread.
 pub(super) fn open(config: &Config, nexus: Nexus) -> Result<Member, Failure> {
+    match config.consensus {
+        Algorithm::Raft => {
+            let seed = random()?;
+            let settings = raft::Settings {
+                node: config.id,
+                election_ticks: ELECTION_TICKS as usize,
+                heartbeat_ticks: HEARTBEAT_TICKS as usize,
+                seed,
+            };
+            open_with(config, nexus, |start| RaftCore::new(&settings, start))
+        }
+        Algorithm::OmniPaxos => {
+            let settings = omni::Settings { node: config.id, election_ticks: ELECTION_TICKS };
+            open_with(config, nexus, |start| OmniCore::new(&settings, start))
+        }
+    }
+}
+
+fn random() -> Result<u64, Failure> {
+    getrandom::u64().map_err(Failure::of("the system has no random numbers"))
+}
+
+fn open_with<C: Consensus + 'static>(
+    config: &Config,
+    nexus: Nexus,
+    core: impl FnOnce(&Start) -> Result<C, String>,
+) -> Result<Member, Failure> {
     let address = nexus.local_addr();
     let seat = nexus.into_seats().into_iter().next().ok_or(Failure::new("no endpoint"))?;
     let endpoint = seat.open(endpoint_config()).map_err(Failure::of("no endpoint"))?;
@@ -74,11 +104,14 @@ pub(super) fn open(config: &Config, nexus: Nexus) -> Result<Member, Failure> {
     let addresses: BTreeMap<_, _> =
         config.peers.iter().map(|(id, address)| (*id, address.to_string())).collect();
     let first = Start::first(Addresses(addresses));
-    let random = || getrandom::u64().map_err(Failure::of("the system has no random numbers"));
     let (start, log) = match &config.dir {
         None => (first, None),
         Some(dir) => {
-            let identity = Identity { cluster: config.cluster.clone(), node: config.id };
+            let identity = Identity {
+                cluster: config.cluster.clone(),
+                algorithm: C::NAME.into(),
+                node: config.id,
+            };
             let no_data = Failure::of("the node cannot use its data");
             let folder = Folder::open(dir).map_err(&no_data)?;
             let mut opened = Log::open(folder, &identity).map_err(&no_data)?;
@@ -97,15 +130,7 @@ pub(super) fn open(config: &Config, nexus: Nexus) -> Result<Member, Failure> {
         }
     };
     let tick = config.election / ELECTION_TICKS;
-    let core = RaftCore::new(
-        &raft::Settings {
-            node: config.id,
-            election_ticks: ELECTION_TICKS as usize,
-            heartbeat_ticks: HEARTBEAT_TICKS as usize,
-            seed: random()?,
-        },
-        &start,
-    );
+    let core = core(&start).map_err(Failure::of("the node's data contradict themselves"))?;
     let settings = Settings {
         id: config.id,
         cluster: config.cluster.clone(),
@@ -116,7 +141,6 @@ pub(super) fn open(config: &Config, nexus: Nexus) -> Result<Member, Failure> {
         snapshot_every: config.snapshot_every,
         keep: 10_000,
     };
-    let core = core.map_err(Failure::of("the node's data contradict themselves"))?;
     let connect = Box::new(|endpoint: &Endpoint, address: &str| {
         let route = UdpRoute::from(address.parse::<SocketAddr>().ok()?);
         Some(LocalPeerClient::new(Channel::to(endpoint, vec![route]).build()))

@@ -12,12 +12,13 @@ use erpc::service::{Method, Mode};
 use erpc::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 use erpc::{Channel, Endpoint, EndpointConfig, Request, Response, Status, Transport};
 
-use super::args::LatencyArgs;
+use super::args::{Algorithm, LatencyArgs};
 use super::failure::{Failure, say};
 use super::load;
 use crate::client::{Nodes, Patience};
-use crate::consensus::raft::{RaftCore, Settings as RaftSettings};
-use crate::consensus::{Addresses, Start};
+use crate::consensus::omni::{self, OmniCore};
+use crate::consensus::raft::{self, RaftCore};
+use crate::consensus::{Addresses, Consensus, Start};
 use crate::disk::Volatile;
 use crate::node::{self, Front, Parts, Settings};
 use crate::proto::{LocalPeerClient, LocalStoreClient};
@@ -42,6 +43,7 @@ type MemEndpoint = Endpoint<MemTransport>;
 
 /// What all nodes know.
 struct Cluster {
+    consensus: Algorithm,
     addresses: BTreeMap<u64, String>,
     routes: Arc<BTreeMap<String, MemRoute>>,
 }
@@ -52,7 +54,7 @@ pub(super) fn run(args: &LatencyArgs) -> Result<(), Failure> {
     let mut ports: Vec<_> = (0..=NODES).map(|id| (id, hub.port(MemConfig::default()))).collect();
     let routes = ports.iter().map(|(id, port)| (id.to_string(), port.local_route())).collect();
     let addresses = (1..=NODES).map(|id| (id, id.to_string())).collect();
-    let cluster = Cluster { addresses, routes: Arc::new(routes) };
+    let cluster = Cluster { consensus: args.consensus, addresses, routes: Arc::new(routes) };
     // With two threads, the client and one node are in the first.
     let others = ports.split_off(if args.threads == 1 { ports.len() } else { 2 });
     let is_over = AtomicBool::new(false);
@@ -91,7 +93,7 @@ fn host(ports: Vec<(u64, MemTransport)>, cluster: &Cluster) -> Result<Vec<MemEnd
                 .map_err(Failure::of("no echo"))?;
             endpoint.serve(Arc::new(routes), None);
             endpoint.listen();
-            start(id, &endpoint, &cluster.addresses, &cluster.routes)?;
+            start(id, &endpoint, cluster)?;
         }
         endpoints.push(endpoint);
     }
@@ -104,7 +106,7 @@ fn measure(
     cluster: &Cluster,
     endpoints: &[MemEndpoint],
 ) -> Result<(), Failure> {
-    let Cluster { addresses, routes } = cluster;
+    let Cluster { addresses, routes, .. } = cluster;
     let client = endpoints[0].clone();
     let turn = || {
         for endpoint in endpoints {
@@ -176,17 +178,30 @@ fn measure(
     ))
 }
 
-fn start(
+fn start(id: u64, endpoint: &MemEndpoint, cluster: &Cluster) -> Result<(), Failure> {
+    let start = Start::first(Addresses(cluster.addresses.clone()));
+    match cluster.consensus {
+        Algorithm::Raft => {
+            let settings =
+                raft::Settings { node: id, election_ticks: 15, heartbeat_ticks: 3, seed: 7 };
+            let core = RaftCore::new(&settings, &start).map_err(Failure::new)?;
+            start_with(id, endpoint, &cluster.routes, core, start)
+        }
+        Algorithm::OmniPaxos => {
+            let settings = omni::Settings { node: id, election_ticks: 15 };
+            let core = OmniCore::new(&settings, &start).map_err(Failure::new)?;
+            start_with(id, endpoint, &cluster.routes, core, start)
+        }
+    }
+}
+
+fn start_with<C: Consensus + 'static>(
     id: u64,
     endpoint: &MemEndpoint,
-    addresses: &BTreeMap<u64, String>,
     routes: &Arc<BTreeMap<String, MemRoute>>,
+    core: C,
+    start: Start,
 ) -> Result<(), Failure> {
-    let start = Start::first(Addresses(addresses.clone()));
-    let core = RaftCore::new(
-        &RaftSettings { node: id, election_ticks: 15, heartbeat_ticks: 3, seed: 7 },
-        &start,
-    );
     let settings = Settings {
         id,
         cluster: "memory".into(),
@@ -204,7 +219,7 @@ fn start(
     let begun = Instant::now();
     let parts = Parts {
         settings,
-        core: core.map_err(Failure::new)?,
+        core,
         snapshot: start.snapshot,
         disk: Volatile::default(),
         clock: Rc::new(move || begun.elapsed()),

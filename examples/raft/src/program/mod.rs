@@ -25,8 +25,9 @@ use clap::Parser;
 /// Runs the command that the arguments of the process name.
 #[must_use]
 pub fn main() -> ExitCode {
-    let result = match Args::parse().command {
-        None => demo::run(),
+    let args = Args::parse();
+    let result = match args.command {
+        None => demo::run(args.consensus),
         Some(Command::Node(args)) => node::run(&args),
         Some(Command::Client(args)) => client::run(args),
         Some(Command::Latency(args)) => memory::run(&args),

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::args::NodeArgs;
+use super::args::{Algorithm, NodeArgs};
 use super::failure::{Failure, say};
 use super::member::{self, Config, Member};
 
@@ -21,11 +21,15 @@ pub(super) fn run(args: &NodeArgs) -> Result<(), Failure> {
     let Some(&listen) = peers.get(&args.id) else {
         return Err(Failure::new(format!("--peers has no address for --id {}", args.id)));
     };
+    if args.join && args.consensus == Algorithm::OmniPaxos {
+        return Err(Failure::new("with omni-paxos, the members do not change: no node can --join"));
+    }
     let config = Config {
         id: args.id,
         peers: if args.join { BTreeMap::new() } else { peers },
         dir: args.dir.clone(),
         cluster: args.cluster.clone(),
+        consensus: args.consensus,
         election: Duration::from_millis(args.election_ms),
         lease: args.lease,
         snapshot_every: args.snapshot_kb.max(1) << 10,

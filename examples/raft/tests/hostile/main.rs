@@ -1,96 +1,35 @@
 //! A member survives any messages of its peers: those that a fuzzer has found, and random ones.
 
+mod omni;
+mod raft;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use erpc_raft::consensus::{EntryKind, Members};
-use erpc_raft::fuzz::{Fields, Reached, Sent, input, peer_messages};
-use erpc_raft::wire::put_members;
+use erpc_raft::fuzz::{Reached, Sent, input};
 use erpc_test_tools::random::Random;
 
-/// Kinds of messages between nodes, as the library numbers them: entries, votes, snapshots,
-/// heartbeats, hand-over and pre-votes, with their answers.
-const KINDS: [u8; 10] = [3, 4, 5, 6, 7, 8, 9, 14, 17, 18];
-const APPEND: u8 = 3;
-const SNAPSHOT: u8 = 7;
-const VOTE_RESPONSE: u8 = 6;
-const PRE_VOTE_RESPONSE: u8 = 18;
-
-fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../erpc-sim/fuzz/corpus/raft_messages")
+fn corpus(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../erpc-sim/fuzz/corpus").join(target)
 }
 
-#[test]
-fn the_corpus_is_survived() {
-    let files = fs::read_dir(corpus()).expect("there is a corpus");
+fn the_corpus_is_survived(target: &str, run: fn(&[u8]) -> Reached) {
+    let files = fs::read_dir(corpus(target)).expect("there is a corpus");
     let mut paths: Vec<_> = files.map(|file| file.expect("a readable folder").path()).collect();
     paths.sort();
     assert!(!paths.is_empty(), "the corpus is empty");
     for path in paths {
         let bytes = fs::read(&path).expect("a readable file");
-        let outcome = std::panic::catch_unwind(|| peer_messages(&bytes));
+        let outcome = std::panic::catch_unwind(|| run(&bytes));
         assert!(outcome.is_ok(), "the member fails on {}", path.display());
     }
 }
 
-/// A change of the members: removes or adds a few nodes, or is damaged.
-fn change(random: &mut Random) -> Vec<u8> {
-    // ConfChangeV2: field 1 is the kind of the transition, field 2 a change of a node, in which field
-    // 1 is its kind, and field 2 the node.
-    let mut bytes = vec![1 << 3, random.below(3) as u8];
-    for _ in 0..random.below(4) {
-        bytes.extend([2 << 3 | 2, 4, 1 << 3, random.below(4) as u8, 2 << 3, random.below(6) as u8]);
-    }
-    if random.below(8) == 0 {
-        bytes.truncate(random.below(bytes.len() as u64) as usize);
-    }
-    bytes
-}
-
-fn entries(random: &mut Random, term: u64, index: u64) -> Vec<(EntryKind, u64, u64, Vec<u8>)> {
-    let mut entries = Vec::new();
-    for at in 1..=random.below(4) {
-        let index = if random.below(20) == 0 { random.below(9) } else { index.wrapping_add(at) };
-        let term = if random.below(8) == 0 { random.below(5) } else { term };
-        let is_change = random.below(3) == 0;
-        let kind = if is_change { EntryKind::Change } else { EntryKind::Command };
-        entries.push((kind, term, index, if is_change { change(random) } else { vec![1] }));
-    }
-    entries
-}
-
-/// A message with numbers near those of a member that has just begun.
-fn message(random: &mut Random) -> Sent {
-    let kind = match random.below(3) {
-        0 => APPEND,
-        1 => *random.pick(&[VOTE_RESPONSE, PRE_VOTE_RESPONSE, 4, 9]),
-        _ => *random.pick(&KINDS),
-    };
-    let mut numbers = [0; 7];
-    numbers.iter_mut().for_each(|number| *number = random.below(5));
-    if random.below(10) == 0 {
-        numbers[random.below(7) as usize] = u64::MAX - random.below(3);
-    }
-    let [term, log_term, index, ..] = numbers;
-    let entries =
-        if kind == APPEND { entries(random, log_term.max(term.min(4)), index) } else { Vec::new() };
-    let fields =
-        Fields { kind, reject: random.below(4) == 0, numbers, entries, ..Fields::default() };
-    let mut bytes = fields.encode();
-    let mut data = None;
-    if kind == SNAPSHOT {
-        bytes[1] |= 2;
-        bytes.extend_from_slice(&random.below(5).to_le_bytes());
-        bytes.extend_from_slice(&random.below(8).to_le_bytes());
-        let voters = (1..2 + random.below(4)).collect();
-        put_members(&mut bytes, &Members { voters, ..Members::default() });
-        data = Some(vec![0; random.below(3) as usize]);
-    }
-    (random.below(2) as u8, bytes, data)
-}
-
-#[test]
-fn random_messages_are_survived() {
+/// How far the members came.
+fn random_messages_are_survived(
+    message: fn(&mut Random) -> Sent,
+    run: fn(&[u8]) -> Reached,
+) -> Reached {
     let seeds = std::env::var("RAFT_HOSTILE_SEEDS").ok();
     let seeds = seeds.map_or(50_000, |seeds| seeds.parse().expect("a number of seeds"));
     let mut all = Reached::default();
@@ -98,27 +37,24 @@ fn random_messages_are_survived() {
         let mut random = Random::new(seed);
         let messages: Vec<_> = (0..random.below(16)).map(|_| message(&mut random)).collect();
         let bytes = input(random.below(60) as u8, &messages);
-        let outcome = std::panic::catch_unwind(|| peer_messages(&bytes));
+        let outcome = std::panic::catch_unwind(|| run(&bytes));
         let reached = outcome.unwrap_or_else(|_| panic!("seed {seed}: fails on {bytes:?}"));
         all.led += reached.led;
         all.applied += reached.applied;
         all.changes += reached.changes;
         all.snapshots += reached.snapshots;
     }
-    let Reached { led, applied, changes, snapshots } = all;
-    assert!(led.min(applied).min(changes).min(snapshots) >= 100, "{all:?} of {seeds} inputs");
+    all
 }
 
 /// A generator, not a check: `cargo test -p erpc-raft --test hostile -- --ignored` writes seeds into
-/// the corpus. Files that fuzzing has added stay.
-#[test]
-#[ignore = "writes files"]
-fn write_the_seeds() {
-    fs::create_dir_all(corpus()).expect("a writable folder");
+/// the corpora. Files that fuzzing has added stay.
+fn write_the_seeds(target: &str, message: fn(&mut Random) -> Sent) {
+    fs::create_dir_all(corpus(target)).expect("a writable folder");
     for seed in 0..12 {
         let mut random = Random::new(seed);
         let messages: Vec<_> = (0..4).map(|_| message(&mut random)).collect();
         let bytes = input(random.below(40) as u8, &messages);
-        fs::write(corpus().join(format!("random-{seed}")), bytes).expect("a writable file");
+        fs::write(corpus(target).join(format!("random-{seed}")), bytes).expect("a writable file");
     }
 }

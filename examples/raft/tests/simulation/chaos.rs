@@ -10,7 +10,7 @@ use erpc_raft::check::{Call, Operation, Verdict, check};
 use erpc_raft::client::{ClientError, Nodes, Patience, Session};
 use erpc_raft::proto::{ChangeRequest, Member, StatusReply};
 
-use crate::cluster::{Cluster, Host, Options};
+use crate::cluster::{Algorithm, Cluster, Host, Options};
 use erpc_test_tools::random::Random;
 
 /// Of the search for an order of the calls.
@@ -44,10 +44,13 @@ struct Shared {
 }
 
 /// Runs a seed. An error says what does not hold.
-pub(crate) fn run(seed: u64) -> Result<Report, String> {
+pub(crate) fn run(algorithm: Algorithm, seed: u64) -> Result<Report, String> {
     let mut random = Random::new(seed);
-    let (first, spare) = if random.percent(60) { (3, 1) } else { (5, 1) };
+    let first = if random.percent(60) { 3 } else { 5 };
+    // With Omni-Paxos, no node can be added.
+    let spare = u64::from(algorithm == Algorithm::Raft);
     let options = Options {
+        algorithm,
         lease: random.percent(40),
         snapshot_every: if random.percent(70) { 1 << random.within(9, 13) } else { u64::MAX },
         keep: random.below(30),
@@ -342,11 +345,21 @@ fn number(name: &str, default: u64) -> u64 {
 /// `RAFT_SEEDS` runs from `RAFT_FROM` on.
 #[test]
 fn random_runs_are_linearizable() {
+    many_runs(Algorithm::Raft, "random_runs_are");
+}
+
+/// The same with the other algorithm.
+#[test]
+fn random_runs_of_omni_paxos_are_linearizable() {
+    many_runs(Algorithm::OmniPaxos, "random_runs_of_omni");
+}
+
+fn many_runs(algorithm: Algorithm, test: &str) {
     let (from, seeds) = (number("RAFT_FROM", 0), number("RAFT_SEEDS", 12));
     let mut sum = Report::default();
     for seed in from..from + seeds {
-        let report = run(seed).unwrap_or_else(|error| {
-            panic!("seed {seed}: {error}\nagain: RAFT_FROM={seed} RAFT_SEEDS=1 cargo test -p erpc-raft --test simulation chaos")
+        let report = run(algorithm, seed).unwrap_or_else(|error| {
+            panic!("seed {seed}: {error}\nagain: RAFT_FROM={seed} RAFT_SEEDS=1 cargo test -p erpc-raft --test simulation {test}")
         });
         if seeds == 1 {
             println!("{report:?}");
@@ -367,6 +380,8 @@ fn random_runs_are_linearizable() {
     }
     if seeds >= 100 {
         let Report { unknown, crashes, torn, cuts, jumps, changes, transfers, snapshots, .. } = sum;
+        // Those of Omni-Paxos do not change.
+        let changes = if algorithm == Algorithm::OmniPaxos { 1 } else { changes };
         let counts = [unknown, crashes, torn, cuts, jumps, changes, transfers, snapshots];
         assert!(counts.iter().all(|count| *count > 0), "some fault never acts: {sum:?}");
     }
@@ -374,7 +389,8 @@ fn random_runs_are_linearizable() {
 
 #[test]
 fn a_seed_gives_the_same_run_again() {
-    for seed in 0..2 {
-        assert_eq!(run(seed), run(seed), "seed {seed}");
+    for (seed, algorithm) in [(0, Algorithm::Raft), (1, Algorithm::Raft), (2, Algorithm::OmniPaxos)]
+    {
+        assert_eq!(run(algorithm, seed), run(algorithm, seed), "seed {seed}");
     }
 }

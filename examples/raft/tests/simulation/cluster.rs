@@ -8,8 +8,9 @@ use std::time::Duration;
 use erpc::testing::{VirtualNetwork, VirtualRoute, VirtualServer, VirtualTransport};
 use erpc::{Channel, Endpoint, EndpointConfig, JoinHandle};
 use erpc_raft::client::{Nodes, Patience};
-use erpc_raft::consensus::raft::{RaftCore, Settings as RaftSettings};
-use erpc_raft::consensus::{Addresses, Start};
+use erpc_raft::consensus::omni::{self, OmniCore};
+use erpc_raft::consensus::raft::{self, RaftCore};
+use erpc_raft::consensus::{Addresses, Consensus, Start};
 use erpc_raft::disk::{Identity, Log};
 use erpc_raft::node::{self, Front, Inbox, NodeError, Parts, Settings};
 use erpc_raft::proto::{LocalPeerClient, LocalStoreClient};
@@ -47,9 +48,17 @@ pub(crate) struct Cluster {
     pub(crate) torn: Cell<u64>,
 }
 
+/// How the nodes agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    Raft,
+    OmniPaxos,
+}
+
 /// What all nodes have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
+    pub(crate) algorithm: Algorithm,
     pub(crate) lease: bool,
     pub(crate) snapshot_every: u64,
     pub(crate) keep: u64,
@@ -95,8 +104,29 @@ impl Cluster {
 
     /// Starts the node of a host from its disk.
     fn run_node(&self, host: &Host) -> Result<(), String> {
+        let node = host.id;
+        let seed = self.random.borrow_mut().word();
+        match self.options.algorithm {
+            Algorithm::Raft => {
+                let election_ticks = ELECTION_TICKS as usize;
+                let settings = raft::Settings { node, election_ticks, heartbeat_ticks: 3, seed };
+                self.run_with(host, |start| RaftCore::new(&settings, start))
+            }
+            Algorithm::OmniPaxos => {
+                let settings = omni::Settings { node, election_ticks: ELECTION_TICKS };
+                self.run_with(host, |start| OmniCore::new(&settings, start))
+            }
+        }
+    }
+
+    fn run_with<C: Consensus + 'static>(
+        &self,
+        host: &Host,
+        core: impl FnOnce(&Start) -> Result<C, String>,
+    ) -> Result<(), String> {
         let endpoint = host.server.endpoint().ok_or("the server is down")?;
-        let identity = Identity { cluster: "simulated".into(), node: host.id };
+        let (cluster, algorithm) = ("simulated".into(), C::NAME.into());
+        let identity = Identity { cluster, algorithm, node: host.id };
         let mut opened = Log::open(host.files.clone(), &identity)
             .map_err(|error| format!("node {} cannot restart: {error}", host.id))?;
         self.torn.set(self.torn.get() + u64::from(opened.torn > 0));
@@ -113,16 +143,7 @@ impl Cluster {
             }
         };
         host.starts.set(host.starts.get() + 1);
-        let seed = self.random.borrow_mut().word();
-        let core = RaftCore::new(
-            &RaftSettings {
-                node: host.id,
-                election_ticks: ELECTION_TICKS as usize,
-                heartbeat_ticks: 3,
-                seed,
-            },
-            &start,
-        )?;
+        let core = core(&start)?;
         let settings = Settings {
             id: host.id,
             cluster: "simulated".into(),

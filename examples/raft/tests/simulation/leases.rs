@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use erpc_raft::client::Patience;
 
-use crate::cluster::{Cluster, Host, Options};
+use crate::cluster::{Algorithm, Cluster, Host, Options};
 use erpc_test_tools::random::Random;
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,15 +24,15 @@ enum Usurpation {
 }
 
 /// Runs a seed. An error says that a read was stale.
-pub(crate) fn run(seed: u64) -> Result<(), String> {
+pub(crate) fn run(algorithm: Algorithm, seed: u64) -> Result<(), String> {
     use Usurpation::{Election, Restart, Transfer};
     let usurpations = [Election, Restart, Transfer];
-    usurpations.into_iter().try_for_each(|usurpation| usurp(seed, usurpation))
+    usurpations.into_iter().try_for_each(|usurpation| usurp(algorithm, seed, usurpation))
 }
 
-fn usurp(seed: u64, usurpation: Usurpation) -> Result<(), String> {
+fn usurp(algorithm: Algorithm, seed: u64, usurpation: Usurpation) -> Result<(), String> {
     let mut random = Random::new(seed);
-    let options = Options { lease: true, snapshot_every: u64::MAX, keep: 0 };
+    let options = Options { algorithm, lease: true, snapshot_every: u64::MAX, keep: 0 };
     let cluster = Cluster::start(random.word(), 3, 0, options)?;
     cluster.driver.run_for(500 * MS);
     let leads = |host: &&Host| {
@@ -97,7 +97,10 @@ fn usurp(seed: u64, usurpation: Usurpation) -> Result<(), String> {
 
 #[test]
 fn an_old_leader_reads_nothing_stale() {
-    for seed in 0..20 {
-        run(seed).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    for algorithm in [Algorithm::Raft, Algorithm::OmniPaxos] {
+        for seed in 0..20 {
+            run(algorithm, seed)
+                .unwrap_or_else(|error| panic!("{algorithm:?}, seed {seed}: {error}"));
+        }
     }
 }

@@ -6,11 +6,12 @@ use erpc::{Channel, Code};
 use erpc_raft::client::{ClientError, Patience};
 use erpc_raft::proto::{self, LocalPeerClient, LocalStoreClient, Parcel, Piece, PutRequest};
 
-use crate::cluster::{Cluster, Options};
+use crate::cluster::{Algorithm, Cluster, Options};
 use erpc_test_tools::random::Random;
 
 fn cluster() -> Cluster {
-    let options = Options { lease: false, snapshot_every: u64::MAX, keep: 0 };
+    let algorithm = Algorithm::Raft;
+    let options = Options { algorithm, lease: false, snapshot_every: u64::MAX, keep: 0 };
     let cluster = Cluster::start(3, 3, 0, options).expect("the disks are empty");
     cluster.driver.run_for(Duration::from_millis(500));
     cluster
@@ -80,7 +81,7 @@ fn damaged_messages_stop_no_node() {
     let cluster = cluster();
     let (endpoint, _) = cluster.clients(Patience::default());
     let mut random = Random::new(1);
-    let hash = erpc_raft::node::hash("simulated");
+    let hash = erpc_raft::node::hash("raft", "simulated");
     endpoint.block_on(async {
         for host in &cluster.hosts {
             let channel = Channel::to(&endpoint, vec![host.server.route()]).build();

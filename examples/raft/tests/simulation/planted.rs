@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use erpc_raft::mutants::{ALL, choose};
 
 use crate::chaos::run;
+use crate::cluster::Algorithm;
 use crate::leases;
 
 /// Within this many seeds, each bug must show.
@@ -13,6 +14,10 @@ const SEEDS: u64 = 200;
 /// Bugs that need runs of their own, which do not exist yet. They are tried all the same, and may be
 /// found.
 const NEED_OTHER_RUNS: [&str; 2] = ["TermNotCompared", "LeaseAfterTransfer"];
+
+fn chaos(algorithm: Algorithm, seed: u64) -> Result<(), String> {
+    run(algorithm, seed).map(drop)
+}
 
 /// All bugs, or the one that the environment variable `RAFT_BUG` names. `RAFT_FROM` is the first seed.
 #[test]
@@ -27,10 +32,14 @@ fn every_planted_bug_is_found() {
             continue;
         }
         choose(Some(mutant));
+        let algorithm = match effect.trim().starts_with("Omni-Paxos") {
+            true => Algorithm::OmniPaxos,
+            false => Algorithm::Raft,
+        };
         let found = (from..from + SEEDS).find_map(|seed| {
             // Random runs rarely do what a lease must withstand.
-            let run = if name.contains("Lease") { leases::run } else { |seed| run(seed).map(drop) };
-            let error = match catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            let run = if name.contains("Lease") { leases::run } else { chaos };
+            let error = match catch_unwind(AssertUnwindSafe(|| run(algorithm, seed))) {
                 Ok(Ok(_)) => return None,
                 Ok(Err(error)) => error,
                 Err(panic) => panic.downcast_ref::<String>().cloned().unwrap_or("a panic".into()),

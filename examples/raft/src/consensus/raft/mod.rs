@@ -7,6 +7,9 @@
 //! The library panics if messages contradict what it knows. [`RaftCore::step`] refuses such messages
 //! before it passes them on.
 
+mod pacing;
+mod window;
+
 use bytes::Bytes;
 use protobuf::Message as _;
 use raft::eraftpb::{
@@ -14,8 +17,8 @@ use raft::eraftpb::{
 };
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
 
-use super::pacing::Pacing;
-use super::window::Window;
+use self::pacing::Pacing;
+use self::window::Window;
 use super::{
     Change, Consensus, Effects, Entry, EntryKind, HardState, MAX_CHANGE, Members, NodeId, Position,
     ProposeError, Role, Snapshot, Start, Status, StepError, Write,
@@ -182,6 +185,8 @@ fn change_of(data: &[u8]) -> Result<ConfChangeV2, StepError> {
 }
 
 impl Consensus for RaftCore {
+    const NAME: &'static str = "raft";
+
     type Message = eraftpb::Message;
 
     fn encode(message: &eraftpb::Message, out: &mut Vec<u8>) {
@@ -212,8 +217,12 @@ impl Consensus for RaftCore {
         decode(&bytes, data).ok_or(StepError::Wrong("a message is damaged"))
     }
 
-    fn snapshot_of(message: &eraftpb::Message) -> Option<Bytes> {
+    fn bulk(message: &eraftpb::Message) -> Option<Bytes> {
         message.has_snapshot().then(|| message.get_snapshot().data.clone())
+    }
+
+    fn state(message: &eraftpb::Message) -> Option<Bytes> {
+        Self::bulk(message)
     }
 
     fn asks_for_vote(message: &eraftpb::Message) -> bool {
@@ -460,7 +469,7 @@ fn entry_in(entry: &eraftpb::Entry) -> Entry {
     Entry { at, kind, data: entry.data.clone(), context: entry.context.clone() }
 }
 
-pub(super) fn entry_out(entry: &Entry) -> eraftpb::Entry {
+fn entry_out(entry: &Entry) -> eraftpb::Entry {
     let mut out = eraftpb::Entry::default();
     out.set_entry_type(match entry.kind {
         EntryKind::Command => EntryType::EntryNormal,
@@ -479,7 +488,7 @@ fn snapshot_in(snapshot: &eraftpb::Snapshot) -> Snapshot {
     Snapshot { at, members: members_of(meta.get_conf_state()), data: snapshot.data.clone() }
 }
 
-pub(super) fn snapshot_out(snapshot: &Snapshot) -> eraftpb::Snapshot {
+fn snapshot_out(snapshot: &Snapshot) -> eraftpb::Snapshot {
     let mut out = eraftpb::Snapshot { data: snapshot.data.clone(), ..Default::default() };
     let meta = out.mut_metadata();
     meta.term = snapshot.at.term;
@@ -498,7 +507,7 @@ fn members_of(conf: &ConfState) -> Members {
     }
 }
 
-pub(super) fn conf_state(members: &Members) -> ConfState {
+fn conf_state(members: &Members) -> ConfState {
     let mut conf = ConfState::default();
     conf.voters.clone_from(&members.voters);
     conf.learners.clone_from(&members.learners);

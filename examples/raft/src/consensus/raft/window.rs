@@ -10,8 +10,8 @@ use std::rc::Rc;
 use raft::eraftpb::{self, ConfState};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
-use super::{Snapshot, Start};
-use crate::consensus::raft::{conf_state, entry_out, snapshot_out};
+use super::{conf_state, entry_out, snapshot_out};
+use crate::consensus::{Position, Snapshot, Start};
 
 /// Clones are the same log.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ struct Inner {
     conf: ConfState,
     snapshot: Snapshot,
     /// The place before the first entry.
-    before: super::Position,
+    before: Position,
     entries: VecDeque<eraftpb::Entry>,
     /// A node needs a newer snapshot.
     wants_snapshot: bool,
@@ -76,7 +76,7 @@ impl Window {
         let first_kept = snapshot.at.index.saturating_sub(keep);
         while inner.before.index < first_kept {
             let Some(entry) = inner.entries.pop_front() else { break };
-            inner.before = super::Position { term: entry.term, index: entry.index };
+            inner.before = Position { term: entry.term, index: entry.index };
         }
         inner.snapshot = snapshot;
     }
