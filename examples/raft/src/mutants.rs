@@ -72,14 +72,8 @@ mod chosen {
         VotesDuringLease,
         /// A leader reads by its lease although it has handed its leadership over.
         LeaseAfterTransfer,
-        /// Omni-Paxos: a leader counts entries as its own that are not on its disk yet.
-        OwnDiskNotAwaited,
-        /// Omni-Paxos: the end of a log that was shortened is not written.
-        EndNotWritten,
         /// Omni-Paxos: a node that learns what is decided keeps its own entries.
         OwnEntriesKept,
-        /// Omni-Paxos: a candidate sends its ballot before it is on disk, and may use it again.
-        BallotNotAwaited,
         /// Omni-Paxos: a leader reads before it knows all that earlier leaders have decided.
         ReadBeforeOwnLog,
     }

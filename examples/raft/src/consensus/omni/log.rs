@@ -128,9 +128,6 @@ impl Log {
         let hard = inner.hard_state();
         let mut write = std::mem::take(&mut inner.write);
         write.ticket = ticket;
-        if mutant!(EndNotWritten) {
-            write.end = None;
-        }
         // The decided index alone is not worth a write: a majority knows the entries.
         if hard != inner.hard {
             write.hard = Some(hard);

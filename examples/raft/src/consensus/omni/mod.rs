@@ -22,6 +22,8 @@
 mod check;
 mod log;
 mod message;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -259,11 +261,8 @@ impl OmniCore {
                 return;
             }
         }
-        let promises = match message {
-            PaxosMsg::Promise(_) | PaxosMsg::Accepted(_) => true,
-            PaxosMsg::Prepare(_) => !mutant!(BallotNotAwaited),
-            _ => false,
-        };
+        let promises =
+            matches!(message, PaxosMsg::Prepare(_) | PaxosMsg::Promise(_) | PaxosMsg::Accepted(_));
         let queue = if promises { &mut self.held } else { &mut self.ready };
         queue.push((to, Message::Log { message, is_handover }));
     }
@@ -375,7 +374,7 @@ impl OmniCore {
     /// Tells the library what others have accepted, as far as it is on disk here.
     fn acknowledge(&mut self) {
         let Some(ballot) = self.reign.as_ref().map(|reign| reign.ballot) else { return };
-        let durable = if mutant!(OwnDiskNotAwaited) { u64::MAX } else { self.log.durable() };
+        let durable = self.log.durable();
         let decided = self.decided();
         let news: Vec<_> = self
             .others

@@ -1,0 +1,432 @@
+//! Three nodes without a network: each test says what arrives, and when a disk is done.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use omnipaxos::ballot_leader_election::Ballot;
+use omnipaxos::messages::sequence_paxos::{PaxosMsg, Prepare};
+
+use super::{Message, OmniCore, Settings};
+use crate::consensus::{
+    Addresses, Change, Consensus, Effects, Entry, HardState, NodeId, Position, ProposeError, Role,
+    Snapshot, Start, Write,
+};
+
+const ELECTION: u32 = 10;
+
+struct Node {
+    core: OmniCore,
+    /// Writes that are not on disk yet, and the messages that wait for them.
+    writes: VecDeque<(Write, Vec<(NodeId, Message)>)>,
+    applied: Vec<Entry>,
+    installed: u64,
+    confirmed: Vec<(u64, u64)>,
+    /// Whether its disk works.
+    syncs: bool,
+}
+
+struct Cluster {
+    nodes: BTreeMap<NodeId, Node>,
+    /// Messages on their way: from, to, message.
+    sent: VecDeque<(NodeId, NodeId, Message)>,
+    /// Nodes that hear and say nothing.
+    cut: Vec<NodeId>,
+}
+
+fn first() -> Start {
+    // The library numbers them 1, 2, 3.
+    Start::first(Addresses([11, 22, 33].map(|id| (id, id.to_string())).into()))
+}
+
+fn node(id: NodeId, start: &Start) -> Node {
+    let settings = Settings { node: id, election_ticks: ELECTION };
+    let core = OmniCore::new(&settings, start).expect("it is valid");
+    Node {
+        core,
+        writes: VecDeque::new(),
+        applied: Vec::new(),
+        installed: 0,
+        confirmed: Vec::new(),
+        syncs: true,
+    }
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let nodes = [11, 22, 33].map(|id| (id, node(id, &first())));
+        Self { nodes: nodes.into(), sent: VecDeque::new(), cut: Vec::new() }
+    }
+
+    fn core(&mut self, id: NodeId) -> &mut OmniCore {
+        &mut self.nodes.get_mut(&id).expect("a node").core
+    }
+
+    /// Does what a node asks for.
+    fn work(&mut self, id: NodeId) {
+        let node = self.nodes.get_mut(&id).expect("a node");
+        loop {
+            let mut effects = Effects::default();
+            let has_work = node.core.poll(&mut effects);
+            if let Some(write) = effects.write {
+                node.writes.push_back((write, effects.after_write));
+            }
+            let sent = effects.messages.into_iter();
+            self.sent.extend(sent.map(|(to, message)| (id, to, message)));
+            if let Some(snapshot) = effects.install {
+                node.installed = snapshot.at.index;
+            }
+            node.applied.extend(effects.committed);
+            node.confirmed.extend(effects.confirmed);
+            let written = if node.syncs { node.writes.pop_front() } else { None };
+            let has_written = written.is_some();
+            if let Some((write, messages)) = written {
+                node.core.persisted(write.ticket);
+                self.sent.extend(messages.into_iter().map(|(to, message)| (id, to, message)));
+            }
+            if !has_work && !has_written {
+                return;
+            }
+        }
+    }
+
+    /// Delivers everything, and what follows from it.
+    fn deliver(&mut self) {
+        for id in [11, 22, 33] {
+            self.work(id);
+        }
+        while let Some((from, to, message)) = self.sent.pop_front() {
+            if self.cut.contains(&from) || self.cut.contains(&to) {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            OmniCore::encode(&message, &mut bytes);
+            let bulk = OmniCore::bulk(&message);
+            let message = OmniCore::decode(bytes.into(), bulk).expect("it was encoded");
+            self.core(to).step(from, message).expect("it follows the protocol");
+            self.work(to);
+        }
+    }
+
+    fn ticks(&mut self, count: u32) {
+        for _ in 0..count {
+            for id in [11, 22, 33] {
+                self.core(id).tick();
+            }
+            self.deliver();
+        }
+    }
+
+    fn leader(&mut self) -> NodeId {
+        for _ in 0..20 {
+            self.ticks(ELECTION);
+            let cut = &self.cut;
+            let mut alive = self.nodes.iter().filter(|(id, _)| !cut.contains(id));
+            if let Some((id, _)) = alive.find(|(_, node)| node.core.status().can_read) {
+                return *id;
+            }
+        }
+        panic!("no node becomes leader");
+    }
+
+    fn applied(&self, id: NodeId) -> Vec<&[u8]> {
+        self.nodes[&id].applied.iter().map(|entry| &*entry.data).collect()
+    }
+}
+
+fn command(text: &'static str) -> Vec<Bytes> {
+    vec![Bytes::from_static(text.as_bytes())]
+}
+
+#[test]
+fn an_entry_is_applied_at_all_nodes() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    let at = cluster.core(leader).propose(command("one")).expect("it leads");
+    assert_eq!(at.index, 2);
+    cluster.deliver();
+    for id in [11, 22, 33] {
+        assert_eq!(cluster.applied(id), [b"one"], "node {id}");
+        assert_eq!(cluster.nodes[&id].applied[0].at, at);
+    }
+    let follower = if leader == 11 { 22 } else { 11 };
+    assert_eq!(cluster.core(follower).propose(command("two")), Err(ProposeError::NotLeader));
+    assert_eq!(cluster.core(follower).status().leader, leader);
+}
+
+#[test]
+fn a_leader_waits_for_its_own_disk() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    cluster.nodes.get_mut(&leader).expect("a node").syncs = false;
+    cluster.core(leader).propose(command("one")).expect("it leads");
+    cluster.deliver();
+    for id in [11, 22, 33] {
+        assert!(
+            cluster.applied(id).is_empty(),
+            "two disks have it, but the leader's is one of three"
+        );
+    }
+    cluster.nodes.get_mut(&leader).expect("a node").syncs = true;
+    cluster.deliver();
+    assert_eq!(cluster.applied(leader), [b"one"]);
+}
+
+#[test]
+fn a_follower_acknowledges_what_is_on_its_disk() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    for id in [11, 22, 33] {
+        cluster.nodes.get_mut(&id).expect("a node").syncs = id == leader;
+    }
+    cluster.core(leader).propose(command("one")).expect("it leads");
+    cluster.deliver();
+    assert!(cluster.applied(leader).is_empty(), "one disk of three has it");
+    let follower = if leader == 11 { 22 } else { 11 };
+    cluster.nodes.get_mut(&follower).expect("a node").syncs = true;
+    cluster.deliver();
+    assert_eq!(cluster.applied(leader), [b"one"]);
+}
+
+#[test]
+fn a_candidate_sends_its_ballot_when_it_is_on_disk() {
+    let mut node = node(33, &first());
+    let is_prepare = |message: &Message| OmniCore::asks_for_vote(message);
+    for _ in 0..3 * ELECTION {
+        node.core.tick();
+        let mut effects = Effects::default();
+        node.core.poll(&mut effects);
+        assert!(!effects.messages.iter().any(|(_, message)| is_prepare(message)));
+        if effects.after_write.iter().any(|(_, message)| is_prepare(message)) {
+            return;
+        }
+    }
+    panic!("it never wants to lead");
+}
+
+/// What a node has on disk after these writes.
+fn restarted(writes: &[Write]) -> Start {
+    let mut start = first();
+    for write in writes {
+        if let Some(end) = write.end {
+            start.entries.retain(|entry| entry.at.index <= end);
+        }
+        for entry in &write.entries {
+            start.entries.retain(|old| old.at.index < entry.at.index);
+            start.entries.push(entry.clone());
+        }
+        start.hard = write.hard.unwrap_or(start.hard);
+    }
+    start
+}
+
+#[test]
+fn entries_of_a_deposed_leader_are_forgotten_on_disk_too() {
+    let mut cluster = Cluster::new();
+    let old = cluster.leader();
+    cluster.cut.push(old);
+    cluster.core(old).propose(command("lost")).expect("it does not know");
+    cluster.deliver();
+    let new = cluster.leader();
+    assert_ne!(new, old);
+    cluster.cut.clear();
+    // The old leader hears of the new one. Its disk must forget the entry before anything replaces it.
+    cluster.nodes.get_mut(&old).expect("a node").syncs = false;
+    let mut writes: Vec<Write> = Vec::new();
+    for _ in 0..10 * ELECTION {
+        cluster.ticks(1);
+        let node = cluster.nodes.get_mut(&old).expect("a node");
+        while let Some((write, messages)) = node.writes.pop_front() {
+            node.core.persisted(write.ticket);
+            writes.push(write);
+            cluster.sent.extend(messages.into_iter().map(|(to, message)| (old, to, message)));
+        }
+        cluster.deliver();
+    }
+    assert_eq!(cluster.core(old).status().last, 1, "it has the log of the new leader");
+    assert!(writes.iter().any(|write| write.end == Some(1)), "{writes:?}");
+    let entry = Entry {
+        at: Position { term: 1 << 16 | 3, index: 2 },
+        kind: crate::consensus::EntryKind::Command,
+        data: "lost".into(),
+        context: Bytes::new(),
+    };
+    writes.insert(0, Write { entries: vec![entry], ..Write::default() });
+    assert!(restarted(&writes).entries.is_empty());
+}
+
+#[test]
+fn a_node_that_was_away_gets_entries_or_a_snapshot_and_entries() {
+    for has_snapshot in [false, true] {
+        let mut cluster = Cluster::new();
+        let leader = cluster.leader();
+        let away = if leader == 11 { 22 } else { 11 };
+        cluster.cut.push(away);
+        for text in ["a", "b", "c", "d"] {
+            cluster.core(leader).propose(command(text)).expect("it leads");
+            cluster.deliver();
+        }
+        if has_snapshot {
+            let members = cluster.core(leader).members();
+            let at = cluster.nodes[&leader].applied[1].at;
+            let data = Bytes::from_static(b"a and b");
+            cluster.core(leader).compact(Snapshot { at, members, data }, 0);
+        }
+        cluster.cut.clear();
+        cluster.core(leader).unreachable(away);
+        cluster.ticks(3 * ELECTION);
+        let node = &cluster.nodes[&away];
+        assert_eq!(node.installed, if has_snapshot { 3 } else { 0 });
+        let last = node.applied.len().saturating_sub(2);
+        let applied = cluster.applied(away);
+        assert_eq!(applied[last..], [b"c", b"d"], "snapshot: {has_snapshot}");
+        assert_eq!(applied.len(), if has_snapshot { 2 } else { 4 });
+    }
+}
+
+#[test]
+fn a_candidate_that_crashed_with_a_ballot_of_its_own_is_reached_again() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    let lonely = if leader == 11 { 22 } else { 11 };
+    let term = cluster.core(leader).status().term;
+    // It has promised itself a ballot that is higher than the leader's, and nobody has heard of it.
+    let pid = if lonely == 11 { 1 } else { 2 };
+    let hard = HardState { term: ((term >> 16) + 3) << 16 | pid, vote: 0, commit: 1 };
+    let start = Start { hard, ..first() };
+    cluster.nodes.insert(lonely, node(lonely, &start));
+    cluster.ticks(10 * ELECTION);
+    let now = cluster.leader();
+    cluster.core(now).propose(command("for all")).expect("it leads");
+    cluster.deliver();
+    assert_eq!(cluster.applied(lonely), [b"for all"]);
+}
+
+#[test]
+fn a_node_that_has_confirmed_a_leader_helps_no_other_for_a_while() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    cluster.core(leader).confirm(7).expect("it can read");
+    cluster.deliver();
+    assert_eq!(cluster.nodes[&leader].confirmed, [(7, 1)]);
+    let others: Vec<_> = [11, 22, 33].into_iter().filter(|id| *id != leader).collect();
+    let [voter, candidate] = others[..] else { unreachable!("two of three") };
+    let pid = if candidate == 22 { 2 } else { 3 };
+    let n = Ballot::with(1, 9, 0, pid);
+    let ask = |cluster: &mut Cluster| {
+        let prepare = Prepare { n, decided_idx: 1, n_accepted: Ballot::default(), accepted_idx: 1 };
+        let message = PaxosMsg::Prepare(prepare);
+        let core = cluster.core(voter);
+        core.step(candidate, Message::Log { message, is_handover: false }).expect("it may ask");
+        core.status().term == 9 << 16 | pid
+    };
+    for tick in 0..ELECTION {
+        assert!(!ask(&mut cluster), "it promises another ballot after {tick} ticks");
+        cluster.core(voter).tick();
+    }
+    assert!(ask(&mut cluster), "it has waited long enough");
+}
+
+#[test]
+fn a_leader_that_hands_over_is_followed_at_once() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    cluster.core(leader).confirm(1).expect("it can read");
+    cluster.deliver();
+    let next = cluster.core(leader).successor().expect("there are others");
+    cluster.core(leader).transfer(next);
+    assert_eq!(cluster.core(leader).propose(command("late")), Err(ProposeError::Busy));
+    cluster.deliver();
+    assert_eq!(cluster.core(next).status().role, Role::Leader, "without an election time");
+    assert_eq!(cluster.core(leader).status().leader, next);
+}
+
+#[test]
+fn a_leader_without_a_majority_says_so() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    cluster.cut.push(leader);
+    cluster.ticks(2 * ELECTION + 1);
+    assert_ne!(cluster.core(leader).status().role, Role::Leader);
+    assert_eq!(cluster.core(leader).propose(command("x")), Err(ProposeError::NotLeader));
+    assert_eq!(cluster.core(leader).confirm(1), Err(ProposeError::NotLeader));
+}
+
+#[test]
+fn what_the_library_cannot_do_is_refused() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    let refused = cluster.core(leader).change(&Change::default(), Bytes::new());
+    assert_eq!(refused, Err(ProposeError::Unsupported));
+    let new = |node, start: &Start| OmniCore::new(&Settings { node, election_ticks: 10 }, start);
+    let error = |node, start: &Start| new(node, start).err().unwrap_or_default();
+    let alone = Start::first(Addresses([(1, String::new())].into()));
+    assert!(error(1, &alone).contains("needs 2 to 1000 members"), "{}", error(1, &alone));
+    assert!(error(1, &Start::default()).contains("not 0"));
+    assert!(error(5, &first()).contains("node 5 is no member"));
+    let mut learner = first();
+    learner.snapshot.members.learners.push(44);
+    assert!(error(11, &learner).contains("all members have a vote"));
+    let foreign = Start { hard: HardState { term: 5 << 16 | 9, vote: 0, commit: 1 }, ..first() };
+    assert!(error(11, &foreign).contains("is of no member"));
+}
+
+#[test]
+fn a_message_is_read_as_it_was_written() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    let members = cluster.core(leader).members();
+    cluster.core(leader).propose(command("one")).expect("it leads");
+    // Everything that three nodes say until one of them has got a snapshot.
+    let mut kinds = std::collections::BTreeSet::new();
+    let mut check = |cluster: &mut Cluster| {
+        for id in [11, 22, 33] {
+            cluster.work(id);
+        }
+        for (_, _, message) in &cluster.sent {
+            let mut bytes = Vec::new();
+            OmniCore::encode(message, &mut bytes);
+            let bulk = OmniCore::bulk(message);
+            kinds.insert((bytes[0], bulk.is_some()));
+            let decoded = OmniCore::decode(bytes.clone().into(), bulk.clone()).expect("encoded");
+            let mut again = Vec::new();
+            OmniCore::encode(&decoded, &mut again);
+            assert_eq!(again, bytes);
+            assert_eq!(OmniCore::bulk(&decoded), bulk);
+            for len in 0..bytes.len() {
+                let cut = Bytes::copy_from_slice(&bytes[..len]);
+                assert!(OmniCore::decode(cut, bulk.clone()).is_err(), "{len} bytes of {message:?}");
+            }
+            let other = if bulk.is_some() { None } else { Some(Bytes::new()) };
+            assert!(OmniCore::decode(bytes.into(), other).is_err(), "it has another bulk");
+        }
+    };
+    check(&mut cluster);
+    cluster.deliver();
+    let away = if leader == 11 { 22 } else { 11 };
+    cluster.cut.push(away);
+    cluster.core(leader).propose(command("two")).expect("it leads");
+    cluster.deliver();
+    let at = cluster.nodes[&leader].applied[1].at;
+    let data = Bytes::from_static(b"state");
+    cluster.core(leader).compact(Snapshot { at, members, data }, 0);
+    cluster.cut.clear();
+    cluster.core(leader).unreachable(away);
+    for _ in 0..40 {
+        for id in [11, 22, 33] {
+            cluster.core(id).tick();
+        }
+        check(&mut cluster);
+        let Some((from, to, message)) = cluster.sent.pop_front() else { continue };
+        cluster.sent.push_front((from, to, message));
+        // One hop at a time, so that answers are seen.
+        for (from, to, message) in std::mem::take(&mut cluster.sent) {
+            cluster.core(to).step(from, message).expect("it follows the protocol");
+        }
+    }
+    // A request for a ballot, a ballot, a promise, a log with a snapshot, entries, an acknowledgement,
+    // a sign of life and its answer, and the word that messages were lost.
+    for kind in [1, 2, 4, 6, 7, 10, 11, 15] {
+        assert!(kinds.contains(&(kind, false)), "no message of kind {kind}: {kinds:?}");
+    }
+    assert!(kinds.contains(&(5, true)), "no snapshot: {kinds:?}");
+}
