@@ -12,6 +12,7 @@ use cluster::{Cluster, Durability, client};
 use erpc_raft::check::{Call, Operation, Verdict, check};
 use erpc_raft::client::{Nodes, Patience};
 
+const OMNI_PAXOS: [&str; 2] = ["--consensus", "omni-paxos"];
 /// For anything that takes milliseconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -62,8 +63,17 @@ async fn load(nodes: Nodes, key: Vec<u8>, shared: Rc<Shared>, begun: Instant) {
 /// lost, and no read is stale: the history is linearizable.
 #[test]
 fn killed_nodes_lose_nothing() {
+    kill_nodes("kills", &[]);
+}
+
+#[test]
+fn killed_nodes_of_omni_paxos_lose_nothing() {
+    kill_nodes("kills-omni", &OMNI_PAXOS);
+}
+
+fn kill_nodes(name: &str, arguments: &[&str]) {
     let secs = std::env::var("RAFT_SECS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
-    let mut cluster = Cluster::start("kills", Durability::Disk, &[]);
+    let mut cluster = Cluster::start(name, Durability::Disk, arguments);
     let patience = Patience { call: PATIENCE, ..Patience::default() };
     let (endpoint, nodes) = client(&cluster.addresses(), patience);
     let leader = cluster.leader(&endpoint, &nodes);
@@ -113,7 +123,17 @@ fn killed_nodes_lose_nothing() {
 /// SIGTERM lets another node lead before the process ends.
 #[test]
 fn a_leader_that_is_told_to_end_hands_over() {
-    let mut cluster = Cluster::start("handover", Durability::Volatile, &["--election-ms", "3000"]);
+    end_leader("handover", &[]);
+}
+
+#[test]
+fn a_leader_of_omni_paxos_that_is_told_to_end_hands_over() {
+    end_leader("handover-omni", &OMNI_PAXOS);
+}
+
+fn end_leader(name: &str, arguments: &[&str]) {
+    let arguments = [&["--election-ms", "3000"], arguments].concat();
+    let mut cluster = Cluster::start(name, Durability::Volatile, &arguments);
     let (endpoint, nodes) = client(&cluster.addresses(), Patience::default());
     let leader = cluster.leader(&endpoint, &nodes);
     cluster.signal(leader, "TERM");
@@ -130,7 +150,17 @@ fn a_leader_that_is_told_to_end_hands_over() {
 /// A leader that stands still for longer than its lease does not serve stale reads when it goes on.
 #[test]
 fn a_leader_that_was_stopped_reads_nothing_stale() {
-    let cluster = Cluster::start("lease", Durability::Volatile, &["--lease"]);
+    stop_leader("lease", &[]);
+}
+
+#[test]
+fn a_leader_of_omni_paxos_that_was_stopped_reads_nothing_stale() {
+    stop_leader("lease-omni", &OMNI_PAXOS);
+}
+
+fn stop_leader(name: &str, arguments: &[&str]) {
+    let arguments = [&["--lease"], arguments].concat();
+    let cluster = Cluster::start(name, Durability::Volatile, &arguments);
     let (endpoint, nodes) =
         client(&cluster.addresses(), Patience { call: PATIENCE, ..Patience::default() });
     for round in 0..3 {
