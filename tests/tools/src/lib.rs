@@ -7,6 +7,7 @@
 //! | [`zipf`] | numbers of which few are frequent |
 //! | [`data`] | bytes derived from a number, and a digest of bytes |
 //! | [`statistics`] | quantiles, fairness |
+//! | [`corpus`] | inputs of fuzz targets |
 //! | [`counting`] | an allocator that counts |
 //! | [`events`] | a `tracing` subscriber that keeps the events of the log |
 //! | [`limit`] | time limits of tests |
@@ -17,6 +18,7 @@
 
 #![deny(missing_docs)]
 
+pub mod corpus;
 pub mod counting;
 pub mod data;
 pub mod events;

@@ -223,8 +223,8 @@ pub struct Status {
     pub last: u64,
     /// The commit index.
     pub commit: u64,
-    /// Of a leader: whether it has committed an entry of its own term. Before, it cannot know the
-    /// commit index, and must not serve reads.
+    /// Of a leader: whether it knows all that earlier leaders have committed. Before, it must not serve
+    /// reads.
     pub can_read: bool,
     /// Of a leader: whether it hands its leadership over.
     pub is_transferring: bool,
@@ -283,8 +283,12 @@ pub trait Consensus: Sized {
     /// [`StepError::Wrong`] if no message has these bytes.
     fn decode(bytes: Bytes, bulk: Option<Bytes>) -> Result<Self::Message, StepError>;
 
+    /// Whether [`Consensus::bulk`] returns something.
+    fn has_bulk(message: &Self::Message) -> bool;
+
     /// The part of a long message that travels in pieces, before the rest; none if it is short. A node
-    /// gets one such message at a time. Others to it are lost meanwhile.
+    /// gets one such message at a time. Another one to it is dropped meanwhile, and
+    /// [`Consensus::unreachable`] is not called for it.
     fn bulk(message: &Self::Message) -> Option<Bytes>;
 
     /// The encoded state of the store that the message carries in its bulk, if it carries one.

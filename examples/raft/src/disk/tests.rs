@@ -231,8 +231,8 @@ fn the_data_of_another_node_are_refused() {
 #[test]
 fn entries_after_the_end_are_forgotten() {
     let (files, mut log) = begun();
-    log.write(&[write(1, (2..=9).map(|index| entry(2, index)).collect(), 2)]).expect("memory");
-    let end = |ticket, end, entries| Write { end: Some(end), ..write(ticket, entries, 2) };
+    log.write(&[write(1, (2..=9).map(|index| entry(2, index)).collect(), 1)]).expect("memory");
+    let end = |ticket, end, entries| Write { end: Some(end), ..write(ticket, entries, 1) };
     let last = |files| {
         let start = reopened(files).expect("it is whole");
         start.entries.last().map(|entry| entry.at)

@@ -15,6 +15,8 @@ const PIECE: usize = 256 << 10;
 const DEADLINE: Duration = Duration::from_secs(2);
 /// The longest snapshot that is received.
 const LONGEST: u64 = 16 << 30;
+/// Senders at a time. The one that has sent nothing for the longest time makes room.
+const SENDERS: usize = 8;
 
 /// Sends a snapshot. Returns whether it has arrived.
 pub(super) async fn send<T: Transport>(
@@ -44,10 +46,20 @@ pub(super) async fn send<T: Transport>(
     }
 }
 
-/// Snapshots that arrive: one from each sender.
+/// Snapshots that arrive: one from each sender, and only from a few senders. With Raft it is the leader;
+/// with Omni-Paxos, all others may send their logs to a candidate.
 #[derive(Default)]
 pub(super) struct Arriving {
-    from: BTreeMap<NodeId, (u64, Vec<u8>)>,
+    from: BTreeMap<NodeId, Transfer>,
+    /// Pieces so far.
+    pieces: u64,
+}
+
+struct Transfer {
+    number: u64,
+    bytes: Vec<u8>,
+    /// The number of its last piece, among all pieces.
+    last: u64,
 }
 
 impl Arriving {
@@ -60,22 +72,30 @@ impl Arriving {
         if piece.total > LONGEST || end.is_none_or(|end| end > piece.total) {
             return Err("the piece is not within its snapshot");
         }
+        self.pieces += 1;
+        let last = self.pieces;
         if piece.offset == 0 {
-            // One at a time: a node has one leader, and the memory is bounded.
-            self.from.clear();
-            self.from.insert(piece.from, (piece.transfer, Vec::new()));
+            self.from.remove(&piece.from);
+            while self.from.len() >= SENDERS {
+                let idle = self.from.iter().min_by_key(|(_, transfer)| transfer.last);
+                let Some(idle) = idle.map(|(sender, _)| *sender) else { break };
+                self.from.remove(&idle);
+            }
+            let begun = Transfer { number: piece.transfer, bytes: Vec::new(), last };
+            self.from.insert(piece.from, begun);
         }
-        let Some((transfer, bytes)) = self.from.get_mut(&piece.from) else {
+        let Some(transfer) = self.from.get_mut(&piece.from) else {
             return Err("the transfer has not begun");
         };
-        if *transfer != piece.transfer || bytes.len() as u64 != piece.offset {
+        if transfer.number != piece.transfer || transfer.bytes.len() as u64 != piece.offset {
             return Err("the piece does not follow the one before");
         }
-        bytes.extend_from_slice(&piece.data);
-        if bytes.len() as u64 != piece.total {
+        transfer.bytes.extend_from_slice(&piece.data);
+        transfer.last = last;
+        if transfer.bytes.len() as u64 != piece.total {
             return Ok(None);
         }
-        let whole = self.from.remove(&piece.from).map(|(_, bytes)| bytes.into());
+        let whole = self.from.remove(&piece.from).map(|transfer| transfer.bytes.into());
         Ok(whole.map(|data| (data, piece.letter.clone())))
     }
 }
@@ -102,5 +122,20 @@ mod tests {
             Ok(Some(("abcdef".into(), "letter".into())))
         );
         assert!(arriving.piece(&piece(7, 3, b"def")).is_err(), "it is complete");
+    }
+
+    #[test]
+    fn transfers_of_several_senders_do_not_disturb_each_other() {
+        let mut arriving = Arriving::default();
+        let from = |from, offset, data| Piece { from, ..piece(7, offset, data) };
+        for sender in 1..=8 {
+            assert_eq!(arriving.piece(&from(sender, 0, b"abc")), Ok(None));
+        }
+        assert!(arriving.piece(&from(1, 3, b"def")).is_ok_and(|whole| whole.is_some()));
+        for sender in [9, 10] {
+            assert_eq!(arriving.piece(&from(sender, 0, b"abc")), Ok(None));
+        }
+        assert!(arriving.piece(&from(2, 3, b"def")).is_err(), "it was idle, and made room");
+        assert!(arriving.piece(&from(3, 3, b"def")).is_ok_and(|whole| whole.is_some()));
     }
 }

@@ -430,21 +430,23 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
     }
 
     fn send(&mut self, to: NodeId, message: &C::Message) {
-        let Some(bulk) = C::bulk(message) else {
+        if !C::has_bulk(message) {
             if !self.peers.push::<C>(to, message) {
                 self.inbox.note(Rare::Answered(to));
                 self.core.unreachable(to);
             }
             return;
-        };
+        }
         let client = self.peers.client(to);
         let (Some(client), Some(peer)) = (client, self.peers.get(to)) else {
             self.inbox.note(Rare::Sent(to, false));
             return;
         };
-        if mem::replace(&mut peer.gets_snapshot, true) {
+        if peer.gets_snapshot {
             return;
         }
+        let Some(bulk) = C::bulk(message) else { return };
+        peer.gets_snapshot = true;
         self.transfers += 1;
         let head = proto::Piece {
             cluster: self.cluster,

@@ -3,27 +3,9 @@
 mod omni;
 mod raft;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use erpc_raft::fuzz::{Reached, Sent, input};
+use erpc_test_tools::corpus;
 use erpc_test_tools::random::Random;
-
-fn corpus(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../erpc-sim/fuzz/corpus").join(target)
-}
-
-fn the_corpus_is_survived(target: &str, run: fn(&[u8]) -> Reached) {
-    let files = fs::read_dir(corpus(target)).expect("there is a corpus");
-    let mut paths: Vec<_> = files.map(|file| file.expect("a readable folder").path()).collect();
-    paths.sort();
-    assert!(!paths.is_empty(), "the corpus is empty");
-    for path in paths {
-        let bytes = fs::read(&path).expect("a readable file");
-        let outcome = std::panic::catch_unwind(|| run(&bytes));
-        assert!(outcome.is_ok(), "the member fails on {}", path.display());
-    }
-}
 
 /// How far the members came.
 fn random_messages_are_survived(
@@ -50,11 +32,10 @@ fn random_messages_are_survived(
 /// A generator, not a check: `cargo test -p erpc-raft --test hostile -- --ignored` writes seeds into
 /// the corpora. Files that fuzzing has added stay.
 fn write_the_seeds(target: &str, message: fn(&mut Random) -> Sent) {
-    fs::create_dir_all(corpus(target)).expect("a writable folder");
     for seed in 0..12 {
         let mut random = Random::new(seed);
         let messages: Vec<_> = (0..4).map(|_| message(&mut random)).collect();
         let bytes = input(random.below(40) as u8, &messages);
-        fs::write(corpus(target).join(format!("random-{seed}")), bytes).expect("a writable file");
+        corpus::write(target, &format!("random-{seed}"), &bytes);
     }
 }

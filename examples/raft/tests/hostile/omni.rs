@@ -43,9 +43,9 @@ fn put_entries(out: &mut Vec<u8>, random: &mut Random, index: &mut u64) {
     }
 }
 
-/// A log: with nothing decided, with entries, or with a snapshot. Whether it is bulk, its bytes, and
-/// its end.
-fn log(random: &mut Random) -> (bool, Vec<u8>, u64) {
+/// A log: with nothing decided, with entries, or with a snapshot. Whether it is bulk, its bytes, what it
+/// says is decided, and its end.
+fn log(random: &mut Random) -> (bool, Vec<u8>, u64, u64) {
     let mut index = number(random, 5);
     let kind = random.below(3);
     let mut decided = Vec::new();
@@ -70,8 +70,11 @@ fn log(random: &mut Random) -> (bool, Vec<u8>, u64) {
     put(&mut out, &[if random.below(20) == 0 { number(random, 8) } else { index }]);
     out.push(kind as u8);
     out.extend_from_slice(&decided);
+    let sync = index;
     put_entries(&mut out, random, &mut index);
-    (kind == 2, out, index)
+    let is_exact = kind > 0 && random.below(8) > 0;
+    let decided = if is_exact { sync } else { random.below(index.wrapping_add(1).max(1)) };
+    (kind == 2, out, decided, index)
 }
 
 /// A message with numbers near those of a member that has just begun.
@@ -99,17 +102,22 @@ fn message(random: &mut Random) -> Sent {
             let accepted = term(random, sender);
             let end = decided.saturating_add(random.below(3));
             put(&mut out, &[decided, accepted, end]);
+            if kind == PREPARE_HANDOVER {
+                let agreed = random.below(4);
+                put(&mut out, &[term(random, agreed)]);
+            }
         }
         PROMISE | ACCEPT_SYNC => {
-            let (is_bulk, bytes, end) = log(random);
+            let (is_bulk, bytes, decided, end) = log(random);
             let has_log = kind == ACCEPT_SYNC || random.below(3) > 0;
             let end = if has_log { end } else { number(random, 4) };
+            let decided = if has_log { decided } else { random.below(end.wrapping_add(1).max(1)) };
             if kind == PROMISE {
                 let accepted = term(random, sender);
-                put(&mut out, &[accepted, random.below(end.wrapping_add(1).max(1)), end]);
+                put(&mut out, &[accepted, decided, end]);
             } else {
                 let session = number(random, 3);
-                put(&mut out, &[session, 1, random.below(end.wrapping_add(1).max(1))]);
+                put(&mut out, &[session, 1, decided]);
             }
             match (has_log, is_bulk) {
                 (false, _) => out.push(0),
@@ -146,7 +154,7 @@ fn message(random: &mut Random) -> Sent {
 
 #[test]
 fn the_corpus_is_survived() {
-    crate::the_corpus_is_survived("omni_messages", omni_messages);
+    erpc_test_tools::corpus::survive("omni_messages", omni_messages);
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn message(random: &mut Random) -> Sent {
 
 #[test]
 fn the_corpus_is_survived() {
-    crate::the_corpus_is_survived("raft_messages", raft_messages);
+    erpc_test_tools::corpus::survive("raft_messages", raft_messages);
 }
 
 #[test]

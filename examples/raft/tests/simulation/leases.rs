@@ -48,7 +48,7 @@ fn usurp(algorithm: Algorithm, seed: u64, usurpation: Usurpation) -> Result<(), 
     // The new leader may come soon or late.
     let within = if matches!(usurpation, Usurpation::Election) { 5_000 * MS } else { 70 * MS };
     let patience = Patience { attempt: 20 * MS, pause: MS, call: within };
-    let (writer, at_others) = cluster.clients_of(&[voter.id, candidate.id], patience);
+    let (writer, at_others) = cluster.clients_of(&[candidate.id, voter.id], patience);
     let (first, known) = cluster.clients(Patience::default());
     let begun = first.block_on(async { known.open().await?.put(b"key", b"old").await });
     begun.map_err(|error| error.to_string())?;
@@ -82,6 +82,16 @@ fn usurp(algorithm: Algorithm, seed: u64, usurpation: Usurpation) -> Result<(), 
     }
     cut(leader, voter);
     cut(leader, candidate);
+    if matches!(usurpation, Usurpation::Transfer) {
+        // Until then, the candidate would send the writer to the old leader, which accepts nothing.
+        let begun = cluster.network.elapsed();
+        let leads = || writer.block_on(at_others.status(&candidate.id.to_string()));
+        while cluster.network.elapsed() - begun < 40 * MS
+            && leads().is_ok_and(|status| status.role != "leader")
+        {
+            writer.run_for(MS / 10);
+        }
+    }
     let written = writer.block_on(async {
         let session = at_others.open().await?;
         session.put(b"key", b"new").await

@@ -11,7 +11,7 @@ use omnipaxos::messages::sequence_paxos::{
 use omnipaxos::storage::SnapshotType;
 use omnipaxos::util::LogSync;
 
-use super::message::{self, Numbering, term_of};
+use super::message::{Numbering, term_of};
 use crate::consensus::{Entry, EntryKind, Members};
 
 /// What a node knows when a message arrives.
@@ -127,13 +127,25 @@ impl View<'_> {
         }
         // A later one may have been passed on, and entries after it acknowledged. They must stay.
         let (round, number) = self.synced;
-        if self.is_in_step || (round == sync.n && sync.seq_num.session <= number) {
+        if round == sync.n && sync.seq_num.session <= number {
             return Ok(Fate::Ignore);
+        }
+        if self.is_in_step {
+            // The leader numbers its messages anew after this one. The library would not accept it.
+            return Ok(Fate::Gap);
+        }
+        if sync.seq_num.counter != 1 {
+            return Err("a log that is not the first message of its leader");
         }
         let log = &sync.log_sync;
         self.log(log, &sync.n, sync.decided_idx)?;
-        if sync.decided_idx > log.sync_idx + log.suffix.len() {
+        let end = log.sync_idx + log.suffix.len();
+        if sync.decided_idx > end {
             return Err("a log ends before what is decided");
+        }
+        // The log of a leader only grows.
+        if self.accepted == sync.n && (end as u64) < self.last {
+            return Ok(Fate::Ignore);
         }
         Ok(Fate::Pass)
     }
@@ -171,7 +183,8 @@ impl View<'_> {
             }
             Some(SnapshotType::Complete(suffix)) => {
                 let base = &suffix.base;
-                if base.at.index == 0 || base.at.term == 0 || base.members != *self.members {
+                let is_of_round = (1..=term_of(round)).contains(&base.at.term);
+                if base.at.index == 0 || !is_of_round || base.members != *self.members {
                     return Err("a snapshot without place, or of other members");
                 }
                 follow(base.at.index, &suffix.entries, round)?
@@ -219,7 +232,7 @@ fn follow(mut index: u64, entries: &[Entry], round: &Ballot) -> Result<u64, &'st
     let mut term = 1;
     for entry in entries {
         let is_next = Some(entry.at.index) == index.checked_add(1);
-        let is_of_round = (term..=message::term_of(round)).contains(&entry.at.term);
+        let is_of_round = (term..=term_of(round)).contains(&entry.at.term);
         if !is_next || !is_of_round || entry.kind != EntryKind::Command {
             return Err("entries do not follow each other");
         }

@@ -87,7 +87,7 @@ struct Inner {
     install: Option<Snapshot>,
     /// Writes on their way, each with the last index that is on disk then.
     flights: VecDeque<(u64, u64)>,
-    /// The log is on disk up to this index.
+    /// The log is on disk up to this index, with the round in which it was accepted.
     durable: u64,
 }
 
@@ -101,9 +101,12 @@ impl Log {
         let last = at.index + start.entries.len() as u64;
         let hard = start.hard;
         let promise = if is_of_no_round(hard.term) { None } else { Some(ballot(hard.term)?) };
+        // A crash may have left a snapshot of another node without the hard state that came with it. A
+        // leader of the snapshot's term has had what it contains.
+        let accepted = hard.vote.max(if is_of_no_round(at.term) { 0 } else { at.term });
         let inner = Inner {
             promise,
-            accepted: if hard.vote == 0 { Ballot::default() } else { ballot(hard.vote)? },
+            accepted: if accepted == 0 { Ballot::default() } else { ballot(accepted)? },
             decided: hard.commit.max(at.index).min(last),
             compacted: at.index,
             before: at,
@@ -148,7 +151,7 @@ impl Log {
         }
     }
 
-    /// The log is on disk up to this index.
+    /// The log is on disk up to this index, with the round in which it was accepted.
     pub(super) fn durable(&self) -> u64 {
         self.inner.borrow().durable
     }
@@ -230,6 +233,11 @@ impl Inner {
         self.entries.truncate(index.saturating_sub(self.before.index) as usize);
         self.write.entries.retain(|entry| entry.at.index <= index);
         self.write.end = Some(self.write.end.map_or(index, |end| end.min(index)));
+        self.durable_until(index);
+    }
+
+    /// What the disk has after this index does not count, until it is written again.
+    fn durable_until(&mut self, index: u64) {
         self.durable = self.durable.min(index);
         for (_, last) in &mut self.flights {
             *last = index.min(*last);
@@ -318,6 +326,12 @@ impl Storage<Entry> for Log {
 
     fn set_accepted_round(&mut self, round: Ballot) -> StorageResult<()> {
         let mut inner = self.inner.borrow_mut();
+        // Until the round is on disk, too, the node would not count as one that has accepted the log in
+        // this round. What is decided needs no more acceptance.
+        if inner.accepted != round {
+            let decided = inner.decided;
+            inner.durable_until(decided);
+        }
         inner.accepted = round;
         inner.is_urgent = true;
         Ok(())

@@ -38,9 +38,9 @@ pub enum Message {
     Log {
         /// What it says.
         message: PaxosMsg<Entry>,
-        /// Of a [`Prepare`]: the leader has asked for it, so a lease of the leader is no reason to
-        /// refuse it.
-        is_handover: bool,
+        /// Of a [`Prepare`]: the ballot of a leader that has asked for it. A node that has confirmed this
+        /// leader need not wait.
+        agreed: Option<Ballot>,
     },
     /// Of the library's election.
     Heartbeat(HeartbeatMsg),
@@ -144,6 +144,10 @@ pub(super) fn snapshot_of(log: &LogSync<Entry>) -> Option<&Snapshot> {
     }
 }
 
+pub(super) fn has_bulk(message: &Message) -> bool {
+    log_of(message).is_some_and(is_bulk)
+}
+
 /// The bulk of a message that has one.
 pub(super) fn bulk_of(message: &Message) -> Option<Bytes> {
     let log = log_of(message).filter(|log| is_bulk(log))?;
@@ -220,7 +224,7 @@ fn entries(reader: &mut Reader<'_>, whole: &Bytes) -> Option<Vec<Entry>> {
 
 pub(super) fn encode(message: &Message, out: &mut Vec<u8>) {
     let (kind, ballot, number) = match message {
-        Message::Log { message, is_handover } => return encode_log(message, *is_handover, out),
+        Message::Log { message, agreed } => return encode_log(message, agreed.as_ref(), out),
         Message::Heartbeat(HeartbeatMsg::Request(request)) => {
             (HEARTBEAT, Ballot::default(), u64::from(request.round))
         }
@@ -240,17 +244,18 @@ pub(super) fn encode(message: &Message, out: &mut Vec<u8>) {
     put(out, &[term_of(&ballot), number]);
 }
 
-fn encode_log(message: &PaxosMsg<Entry>, is_handover: bool, out: &mut Vec<u8>) {
+fn encode_log(message: &PaxosMsg<Entry>, agreed: Option<&Ballot>, out: &mut Vec<u8>) {
     match message {
         PaxosMsg::PrepareReq(PrepareReq { n }) => {
             out.push(PREPARE_REQ);
             put(out, &[term_of(n)]);
         }
         PaxosMsg::Prepare(Prepare { n, decided_idx, n_accepted, accepted_idx }) => {
-            out.push(if is_handover { PREPARE_HANDOVER } else { PREPARE });
+            out.push(if agreed.is_some() { PREPARE_HANDOVER } else { PREPARE });
             let numbers =
                 [term_of(n), *decided_idx as u64, term_of(n_accepted), *accepted_idx as u64];
             put(out, &numbers);
+            put(out, agreed.map(term_of).as_slice());
         }
         PaxosMsg::Promise(Promise { n, n_accepted, decided_idx, accepted_idx, log_sync }) => {
             out.push(PROMISE);
@@ -322,16 +327,23 @@ pub(super) fn decode(bytes: &Bytes, bulk: Option<&Bytes>) -> Option<Message> {
     };
     let number = |reader: &mut Reader<'_>| reader.u64().map(|number| number as usize);
     let order = |reader: &mut Reader<'_>| {
-        Some(SequenceNumber { session: reader.u64()?, counter: reader.u64()? })
+        let (session, counter) = (reader.u64()?, reader.u64()?);
+        // The library adds one.
+        (session.max(counter) < u64::MAX).then_some(SequenceNumber { session, counter })
     };
-    let paxos = |message| Message::Log { message, is_handover: kind == PREPARE_HANDOVER };
+    let paxos = |message| Message::Log { message, agreed: None };
     let message = match kind {
         PREPARE_REQ => paxos(PaxosMsg::PrepareReq(PrepareReq { n })),
         PREPARE | PREPARE_HANDOVER => {
             let decided_idx = number(&mut reader)?;
             let n_accepted = ballot_of(reader.u64()?)?;
             let accepted_idx = number(&mut reader)?;
-            paxos(PaxosMsg::Prepare(Prepare { n, decided_idx, n_accepted, accepted_idx }))
+            let message = PaxosMsg::Prepare(Prepare { n, decided_idx, n_accepted, accepted_idx });
+            let agreed = match kind {
+                PREPARE => None,
+                _ => Some(ballot_of(reader.u64()?)?),
+            };
+            Message::Log { message, agreed }
         }
         PROMISE => {
             let n_accepted = ballot_of(reader.u64()?)?;

@@ -4,9 +4,10 @@
 //! what the store needs and the library does not have:
 //!
 //! * **Durability.** The library's storage is synchronous; the store's disk is not. The library works on
-//!   [memory](log), and a message that promises something waits until the disk has it. A leader counts
-//!   its own log as accepted at once, so it learns of another node's acknowledgement only as far as its
-//!   own disk has the entries.
+//!   [memory](log), and a message that promises something waits until the disk has it. The library's
+//!   leader counts its own log as accepted at once. So this module tells it of the acknowledgement of
+//!   another node only as far as the entries, and the round in which they were accepted, are on its own
+//!   disk.
 //! * **Order.** The library expects connections that keep their order. [`check`] refuses or ignores what
 //!   is old, and asks for what is missing.
 //! * **Reads.** A leader asks a majority whether it has promised anything higher. A node that answers
@@ -76,8 +77,15 @@ pub struct OmniCore {
     synced: (Ballot, u64),
     /// Before this tick, the node helps no other leader than the one it follows.
     loyal_until: u64,
-    /// The ballot that the leader has asked this node for.
-    handover: Option<Ballot>,
+    /// A ballot of this node, and that of the leader who has asked for it.
+    handover: Option<(Ballot, Ballot)>,
+    /// A message to this leader was lost.
+    lost: Option<u64>,
+    /// The last message of a leader that the library could not use, because the log with this number
+    /// had not arrived: its ballot and that number.
+    missed: (Ballot, u64),
+    /// Until this tick, the node takes no higher ballot because another one was promised.
+    calm_until: u64,
     confirmed: Vec<(u64, u64)>,
     /// Entries up to this index have been in [`Effects::committed`].
     emitted: u64,
@@ -103,7 +111,8 @@ struct Reign {
     /// The end of the log at the begin. When it is decided, all that other leaders have decided is known.
     begins_at: u64,
     round: Option<Round>,
-    /// A node has promised a higher ballot. If this node leads all the same, it needs a higher one, too.
+    /// Nodes that have confirmed this leader since one said that it had promised a higher ballot. When
+    /// they are a majority, the leader takes a higher one.
     challenge: Option<BTreeSet<u64>>,
     /// Bytes that were proposed and are not decided.
     undecided: usize,
@@ -184,6 +193,9 @@ impl OmniCore {
             // It may have confirmed a leader before a restart.
             loyal_until: election_ticks,
             handover: None,
+            lost: None,
+            missed: (Ballot::default(), 0),
+            calm_until: 0,
             confirmed: Vec::new(),
             emitted: start.snapshot.at.index,
             ticket: 0,
@@ -253,18 +265,18 @@ impl OmniCore {
     /// promise and an acknowledgement must survive a crash. A leader's entries need not: only their
     /// acknowledgement counts.
     fn sort(&mut self, to: NodeId, message: PaxosMsg<Entry>) {
-        let mut is_handover = false;
+        let mut agreed = None;
         if let PaxosMsg::Prepare(prepare) = &message {
-            is_handover = self.handover == Some(prepare.n);
+            agreed = self.handover.filter(|(ballot, _)| *ballot == prepare.n).map(|(_, of)| of);
             // Its own word counts, too. The library sends it again.
-            if !is_handover && self.is_loyal() {
+            if agreed.is_none() && self.is_loyal() {
                 return;
             }
         }
         let promises =
             matches!(message, PaxosMsg::Prepare(_) | PaxosMsg::Promise(_) | PaxosMsg::Accepted(_));
         let queue = if promises { &mut self.held } else { &mut self.ready };
-        queue.push((to, Message::Log { message, is_handover }));
+        queue.push((to, Message::Log { message, agreed }));
     }
 
     fn is_loyal(&self) -> bool {
@@ -285,7 +297,7 @@ impl OmniCore {
         &mut self,
         from: u64,
         mut message: PaxosMsg<Entry>,
-        is_handover: bool,
+        agreed: Option<Ballot>,
     ) -> Result<(), StepError> {
         let view = View {
             numbering: &self.numbering,
@@ -310,7 +322,7 @@ impl OmniCore {
         match &mut message {
             PaxosMsg::Prepare(prepare) => {
                 let promise = self.library.get_promise();
-                if prepare.n > promise && !is_handover && self.is_loyal() {
+                if prepare.n > promise && agreed != Some(promise) && self.is_loyal() {
                     return Ok(());
                 }
                 if prepare.n == promise && self.is_in_step() {
@@ -321,7 +333,7 @@ impl OmniCore {
                 }
                 if prepare.n < promise {
                     let message = PaxosMsg::NotAccepted(NotAccepted { n: promise });
-                    self.send(from, Message::Log { message, is_handover: false });
+                    self.send(from, Message::Log { message, agreed: None });
                     return Ok(());
                 }
             }
@@ -345,25 +357,40 @@ impl OmniCore {
                 self.acknowledge();
                 return Ok(());
             }
-            PaxosMsg::AcceptSync(sync) => syncs = Some((sync.n, sync.seq_num.session)),
+            PaxosMsg::AcceptSync(sync) if sync.n == self.library.get_promise() => {
+                syncs = Some((sync.n, sync.seq_num.session));
+            }
+            PaxosMsg::AcceptDecide(accept) => self.miss(accept.n, accept.seq_num.session),
+            PaxosMsg::Decide(decide) => self.miss(decide.n, decide.seq_num.session),
             _ => {}
         }
         self.pass(from, message);
         if let Some(synced) = syncs.filter(|_| self.is_in_step()) {
             self.synced = synced;
+            if self.missed == synced {
+                self.library.reconnected(from);
+            }
         }
         Ok(())
+    }
+
+    /// A message that follows the leader's log with this number has arrived. If the log has not, as it may
+    /// travel in pieces, the library ignores the message, and the leader does not send it again.
+    fn miss(&mut self, ballot: Ballot, number: u64) {
+        if ballot == self.library.get_promise() && !self.is_in_step() {
+            self.missed = (ballot, number);
+        }
     }
 
     /// A node has promised a ballot. If it is higher than this leader's, asks whether this node still
     /// leads.
     fn challenge(&mut self, promised: Ballot) {
-        let Some(reign) = self.reign.as_mut().filter(|reign| promised > reign.ballot) else {
+        if self.now < self.calm_until {
             return;
-        };
-        reign.challenge = Some(BTreeSet::new());
-        let ballot = reign.ballot;
-        self.send_all(&Message::Confirm(ballot, CHALLENGE));
+        }
+        if let Some(reign) = self.reign.as_mut().filter(|reign| promised > reign.ballot) {
+            reign.challenge.get_or_insert_default();
+        }
     }
 
     fn pass(&mut self, from: u64, msg: PaxosMsg<Entry>) {
@@ -412,8 +439,9 @@ impl OmniCore {
 
     /// Takes a higher ballot than that of the leader, who agrees or is this node.
     fn take_over(&mut self) {
+        let agreed = self.library.get_promise();
         self.library.try_become_leader();
-        self.handover = Some(self.library.get_promise());
+        self.handover = Some((self.library.get_promise(), agreed));
     }
 
     /// Another node has confirmed that this one leads.
@@ -425,6 +453,7 @@ impl OmniCore {
         if let Some(answers) = reign.challenge.as_mut().filter(|_| number == CHALLENGE) {
             answers.insert(from);
             if answers.len() + 1 >= majority {
+                self.calm_until = self.now + self.election_ticks;
                 self.take_over();
             }
             return;
@@ -453,6 +482,10 @@ impl Consensus for OmniCore {
         message::decode(&bytes, bulk.as_ref()).ok_or(StepError::Wrong("a message is damaged"))
     }
 
+    fn has_bulk(message: &Message) -> bool {
+        message::has_bulk(message)
+    }
+
     fn bulk(message: &Message) -> Option<Bytes> {
         message::bulk_of(message)
     }
@@ -470,7 +503,17 @@ impl Consensus for OmniCore {
         self.now += 1;
         self.library.tick();
         self.note();
-        let Some(ballot) = self.reign.as_ref().map(|reign| reign.ballot) else { return };
+        if let Some(leader) = self.lost.take()
+            && self.library.get_promise().pid == leader
+        {
+            self.library.reconnected(leader);
+            self.note();
+        }
+        let Some(reign) = &self.reign else { return };
+        let ballot = reign.ballot;
+        if reign.challenge.is_some() {
+            self.send_all(&Message::Confirm(ballot, CHALLENGE));
+        }
         let gaps = self.others.iter().filter(|(_, other)| other.has_gap);
         let gaps: Vec<_> = gaps.map(|(pid, _)| *pid).collect();
         gaps.into_iter().for_each(|pid| self.send(pid, Message::Lost(ballot)));
@@ -484,7 +527,7 @@ impl Consensus for OmniCore {
         let promise = self.library.get_promise();
         let is_of_leader = |ballot: Ballot| ballot == promise && ballot.pid == from;
         let stepped = match message {
-            Message::Log { message, is_handover } => self.step_log(from, message, is_handover),
+            Message::Log { message, agreed } => self.step_log(from, message, agreed),
             Message::Heartbeat(beat) => self.beat(from, beat),
             Message::Confirm(ballot, round) => {
                 if is_of_leader(ballot) {
@@ -622,7 +665,7 @@ impl Consensus for OmniCore {
 
     fn compact(&mut self, snapshot: Snapshot, keep: u64) {
         let index = snapshot.at.index.saturating_sub(keep);
-        // Fails if the library has forgotten more.
+        // Does nothing if the library has forgotten more. Fails only beyond what is decided.
         self.library.snapshot(Some(index as usize), true).unwrap_or_default();
         self.log.compact(snapshot, index);
     }
@@ -634,11 +677,11 @@ impl Consensus for OmniCore {
 
     fn unreachable(&mut self, node: NodeId) {
         let Some(pid) = self.numbering.pid(node).filter(|pid| *pid != self.me) else { return };
+        // The node asks in the next tick: a message now may be lost in the same way, at once.
         if self.reign.is_some() {
             self.other(pid).has_gap = true;
-        } else if self.library.get_promise().pid == pid {
-            self.library.reconnected(pid);
-            self.note();
+        } else {
+            self.lost = Some(pid);
         }
     }
 

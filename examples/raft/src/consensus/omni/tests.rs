@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use omnipaxos::ballot_leader_election::Ballot;
-use omnipaxos::messages::sequence_paxos::{PaxosMsg, Prepare};
+use omnipaxos::messages::sequence_paxos::{AcceptSync, PaxosMsg, Prepare};
+use omnipaxos::util::{LogSync, SequenceNumber};
 
 use super::{Message, OmniCore, Settings};
 use crate::consensus::{
@@ -107,6 +108,19 @@ impl Cluster {
         }
     }
 
+    /// Like [`Cluster::deliver`], but the disk of a node stops at the second write that is `wanted`: the
+    /// first has its new ballot.
+    fn deliver_until_disk(&mut self, id: NodeId, wanted: impl Fn(&Write) -> bool) {
+        self.nodes.get_mut(&id).expect("a node").syncs = false;
+        self.deliver();
+        let node = self.nodes.get_mut(&id).expect("a node");
+        let (write, messages) = node.writes.pop_front().expect("its ballot");
+        assert!(wanted(&write));
+        node.core.persisted(write.ticket);
+        self.sent.extend(messages.into_iter().map(|(to, message)| (id, to, message)));
+        self.deliver();
+    }
+
     fn ticks(&mut self, count: u32) {
         for _ in 0..count {
             for id in [11, 22, 33] {
@@ -169,6 +183,28 @@ fn a_leader_waits_for_its_own_disk() {
     cluster.nodes.get_mut(&leader).expect("a node").syncs = true;
     cluster.deliver();
     assert_eq!(cluster.applied(leader), [b"one"]);
+}
+
+/// An entry of an older round may be on the leader's disk already. It counts only when the disk knows
+/// that it was accepted in this round: the round decides whose log is the right one after a crash.
+#[test]
+fn a_new_leader_waits_until_its_round_is_on_disk() {
+    let mut cluster = Cluster::new();
+    let old = cluster.leader();
+    // Only the leader gets the entry.
+    let others: Vec<_> = [11, 22, 33].into_iter().filter(|id| *id != old).collect();
+    cluster.cut.clone_from(&others);
+    cluster.core(old).propose(command("alone")).expect("it leads");
+    cluster.deliver();
+    cluster.cut.clear();
+    // It leads again, with the entry on its disk and a higher ballot.
+    cluster.core(old).take_over();
+    cluster.deliver_until_disk(old, |write| !write.entries.is_empty() || write.hard.is_some());
+    assert!(cluster.nodes[&old].core.reign.is_some(), "it has the promises of a majority");
+    assert!(cluster.applied(old).is_empty(), "its disk does not know the round yet");
+    cluster.nodes.get_mut(&old).expect("a node").syncs = true;
+    cluster.deliver();
+    assert_eq!(cluster.applied(old), [b"alone"]);
 }
 
 #[test]
@@ -283,6 +319,92 @@ fn a_node_that_was_away_gets_entries_or_a_snapshot_and_entries() {
     }
 }
 
+/// A log that travels in pieces arrives after the entries that follow it.
+#[test]
+fn entries_that_overtake_their_log_are_asked_for() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    let late = if leader == 11 { 22 } else { 11 };
+    cluster.core(late).unreachable(leader);
+    // The node asks, and promises; then the leader sends its log, and an entry.
+    let is_sync = |message: &Message| {
+        matches!(message, Message::Log { message: PaxosMsg::AcceptSync(_), .. })
+    };
+    let mut log = None;
+    while log.is_none() {
+        for id in [11, 22, 33] {
+            cluster.core(id).tick();
+            cluster.work(id);
+        }
+        while let Some((from, to, message)) = cluster.sent.pop_front() {
+            if to == late && is_sync(&message) {
+                log = Some((from, to, message));
+                continue;
+            }
+            cluster.core(to).step(from, message).expect("it follows the protocol");
+            cluster.work(to);
+        }
+    }
+    cluster.core(leader).propose(command("early")).expect("it leads");
+    cluster.deliver();
+    assert!(cluster.applied(late).is_empty());
+    cluster.sent.extend(log);
+    cluster.deliver();
+    assert_eq!(
+        cluster.applied(late),
+        [b"early"],
+        "nothing follows the entry that would show the gap"
+    );
+}
+
+/// A log that is older than what the node has acknowledged in the same round.
+#[test]
+fn an_old_log_takes_nothing_back() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    let late = if leader == 11 { 22 } else { 11 };
+    cluster.core(leader).propose(command("kept")).expect("it leads");
+    cluster.deliver();
+    let term = cluster.core(leader).status().term;
+    let ballot = Ballot::with(1, (term >> 16) as u32, 0, term & 0xffff);
+    // After a restart the node does not know which logs it has had.
+    let hard = HardState { term, vote: term, commit: 1 };
+    let entries = cluster.nodes[&late].applied.clone();
+    cluster.nodes.insert(late, node(late, &Start { hard, entries, ..first() }));
+    let prepare = Prepare { n: ballot, decided_idx: 2, n_accepted: ballot, accepted_idx: 2 };
+    let old = AcceptSync {
+        n: ballot,
+        seq_num: SequenceNumber { session: 1, counter: 1 },
+        decided_idx: 1,
+        log_sync: LogSync {
+            decided_snapshot: None,
+            suffix: Vec::new(),
+            sync_idx: 1,
+            stopsign: None,
+        },
+    };
+    for message in [PaxosMsg::Prepare(prepare), PaxosMsg::AcceptSync(old)] {
+        let message = Message::Log { message, agreed: None };
+        cluster.core(late).step(leader, message).expect("it was sent once");
+    }
+    assert_eq!(cluster.core(late).status().last, 2);
+}
+
+/// A message that cannot be sent must not lead to another one at once.
+#[test]
+fn a_lost_message_to_the_leader_is_noticed_with_the_next_tick() {
+    let mut cluster = Cluster::new();
+    let leader = cluster.leader();
+    let follower = if leader == 11 { 22 } else { 11 };
+    cluster.core(follower).unreachable(leader);
+    let mut effects = Effects::default();
+    assert!(!cluster.core(follower).poll(&mut effects), "{effects:?}");
+    cluster.core(follower).tick();
+    let mut effects = Effects::default();
+    assert!(cluster.core(follower).poll(&mut effects));
+    assert!(effects.messages.iter().any(|(to, _)| *to == leader), "it asks for its log");
+}
+
 #[test]
 fn a_candidate_that_crashed_with_a_ballot_of_its_own_is_reached_again() {
     let mut cluster = Cluster::new();
@@ -312,18 +434,22 @@ fn a_node_that_has_confirmed_a_leader_helps_no_other_for_a_while() {
     let [voter, candidate] = others[..] else { unreachable!("two of three") };
     let pid = if candidate == 22 { 2 } else { 3 };
     let n = Ballot::with(1, 9, 0, pid);
-    let ask = |cluster: &mut Cluster| {
+    let ask = |cluster: &mut Cluster, agreed| {
         let prepare = Prepare { n, decided_idx: 1, n_accepted: Ballot::default(), accepted_idx: 1 };
         let message = PaxosMsg::Prepare(prepare);
         let core = cluster.core(voter);
-        core.step(candidate, Message::Log { message, is_handover: false }).expect("it may ask");
+        core.step(candidate, Message::Log { message, agreed }).expect("it may ask");
         core.status().term == 9 << 16 | pid
     };
     for tick in 0..ELECTION {
-        assert!(!ask(&mut cluster), "it promises another ballot after {tick} ticks");
+        // That an earlier leader has agreed says nothing of this one.
+        for agreed in [None, Some(Ballot::with(1, 0, 0, 1))] {
+            let promises = ask(&mut cluster, agreed);
+            assert!(!promises, "it promises another ballot after {tick} ticks");
+        }
         cluster.core(voter).tick();
     }
-    assert!(ask(&mut cluster), "it has waited long enough");
+    assert!(ask(&mut cluster, None), "it has waited long enough");
 }
 
 #[test]

@@ -217,6 +217,10 @@ impl Consensus for RaftCore {
         decode(&bytes, data).ok_or(StepError::Wrong("a message is damaged"))
     }
 
+    fn has_bulk(message: &eraftpb::Message) -> bool {
+        message.has_snapshot()
+    }
+
     fn bulk(message: &eraftpb::Message) -> Option<Bytes> {
         message.has_snapshot().then(|| message.get_snapshot().data.clone())
     }
