@@ -4,11 +4,11 @@
 //! what the store needs and the library does not have:
 //!
 //! * **Durability.** The library's storage is synchronous; the store's disk is not. The library works on
-//!   [memory](log), and a message that promises something waits until the disk has it. The library's
+//!   memory (`log`), and a message that promises something waits until the disk has it. The library's
 //!   leader counts its own log as accepted at once. So this module tells it of the acknowledgement of
 //!   another node only as far as the entries, and the round in which they were accepted, are on its own
 //!   disk.
-//! * **Order.** The library expects connections that keep their order. [`check`] refuses or ignores what
+//! * **Order.** The library expects connections that keep their order. `check` refuses or ignores what
 //!   is old, and asks for what is missing.
 //! * **Reads.** A leader asks a majority whether it has promised anything higher. A node that answers
 //!   helps no other leader for the election time, so leases work as with Raft.
