@@ -35,6 +35,8 @@ const CALLS: u64 = 200_000;
 /// Calls in flight.
 const WINDOW: u64 = 64;
 const SESSIONS: usize = 8;
+/// Pairs of a server and a client that are compared over each transport.
+const LABS: usize = 4;
 /// Keys of a batch of the cache alone.
 const BATCH: usize = 16;
 
@@ -83,7 +85,55 @@ pub(super) fn run(args: &LoadArgs) -> Result<(), Box<dyn Error>> {
     let hub = MemHub::new();
     over("memory", args, || Ok(hub.port(Default::default())))?;
     let udp = UdpConfig::new().address(([127, 0, 0, 1], 0).into());
-    over("UDP", args, || Ok(Udp::bind(&udp)?))
+    over("UDP", args, || Ok(Udp::bind(&udp)?))?;
+    #[cfg(feature = "dpdk")]
+    {
+        // The driver reports errors when both ends of a pair stop in one process, so they run until its
+        // end.
+        std::mem::forget(over("DPDK", args, memif::ports()?)?);
+    }
+    Ok(())
+}
+
+/// Pairs of ports in this process, which DPDK's driver memif connects by memory that both share.
+#[cfg(feature = "dpdk")]
+mod memif {
+    use std::cell::Cell;
+    use std::error::Error;
+
+    use erpc::transport::dpdk::{DpdkConfig, DpdkTransport, init};
+
+    use super::{LABS, TemporaryFile};
+
+    type Opened = Result<DpdkTransport, Box<dyn Error>>;
+
+    /// Opens the ports one after another: of each pair first the server's, then the client's.
+    pub(super) fn ports() -> Result<impl Fn() -> Opened, Box<dyn Error>> {
+        let socket = TemporaryFile::new("memif");
+        let path = socket.0.display();
+        let prefix = format!("--file-prefix=erpc-herd-{}", std::process::id());
+        let mut arguments: Vec<String> =
+            ["--no-huge", "-m", "512", "--no-pci", "--no-telemetry", "-l", "0"]
+                .map(String::from)
+                .into();
+        arguments.push(prefix);
+        for port in 0..2 * LABS {
+            let (role, pair) = (["server", "client"][port % 2], port / 2);
+            arguments.push(format!(
+                "--vdev=net_memif{port},role={role},id={pair},bsize=2200,socket={path},socket-abstract=no"
+            ));
+        }
+        init(&arguments)?;
+        let opened = Cell::new(0);
+        Ok(move || {
+            // The socket is needed until all are open.
+            let _ = &socket;
+            let port = opened.replace(opened.get() + 1);
+            let address = [10, 9, (port / 2) as u8, (port % 2 + 1) as u8];
+            let config = DpdkConfig::new(format!("net_memif{port}"), address.into(), 24);
+            Ok(DpdkTransport::open(&config.udp_port(31_850))?)
+        })
+    }
 }
 
 /// A partition that has all keys.
@@ -163,11 +213,12 @@ fn nanos(run: impl FnOnce()) -> f64 {
     start.elapsed().as_nanos() as f64 / CALLS as f64
 }
 
+/// Compares over a transport. Returns what was compared.
 fn over<T: Transport + 'static>(
     name: &str,
     args: &LoadArgs,
     transport: impl Fn() -> Result<T, Box<dyn Error>>,
-) -> Result<(), Box<dyn Error>> {
+) -> Result<[Lab<T>; LABS], Box<dyn Error>> {
     let len = usize::from(args.value);
     let lab = |service| Lab::new(service, transport()?, transport()?);
     let echo = lab(Arc::new(CacheEcho { len }) as Arc<dyn Register>)?;
@@ -177,11 +228,12 @@ fn over<T: Transport + 'static>(
         let run = |lab: &Lab<T>| lab.mixed(args, mix, zipf.as_ref());
         compare(name, &mix.to_string(), || run(&echo), || run(&cache))?;
     }
-    let file = TemporaryFile::new();
+    let file = TemporaryFile::new("numbers");
     let sequencer = Arc::new(sequencer::Sequencer::open(&file.0)?);
-    let echo = lab(Arc::new(SequencerEcho))?;
+    let ready = lab(Arc::new(SequencerEcho))?;
     let numbers = lab(Arc::new(Numbers(sequencer)))?;
-    compare(name, "sequencer", || echo.numbers(), || numbers.numbers())
+    compare(name, "sequencer", || ready.numbers(), || numbers.numbers())?;
+    Ok([echo, cache, ready, numbers])
 }
 
 /// Compares the time of a call with that of an echo.

@@ -155,7 +155,7 @@ pub fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     match &args.command {
         None => {
-            let file = TemporaryFile::new();
+            let file = TemporaryFile::new("numbers");
             let mut server = args.server.clone();
             server.sequencer.get_or_insert_with(|| file.0.clone());
             let servers = Servers::start("127.0.0.1:0", &server)?;
@@ -232,8 +232,8 @@ fn client(addresses: &[SocketAddr], cpu: Cpu, args: &LoadArgs) -> Result<(), Box
 struct TemporaryFile(PathBuf);
 
 impl TemporaryFile {
-    fn new() -> Self {
-        let name = format!("erpc-herd-{}", std::process::id());
+    fn new(purpose: &str) -> Self {
+        let name = format!("erpc-herd-{}-{purpose}", std::process::id());
         Self(std::env::temp_dir().join(name))
     }
 }
