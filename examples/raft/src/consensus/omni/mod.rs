@@ -310,7 +310,13 @@ impl OmniCore {
             synced: self.synced,
             me: self.me,
         };
-        match view.check(from, &mut message).map_err(StepError::Wrong)? {
+        let fate = view.check(from, &mut message).map_err(StepError::Wrong)?;
+        match &message {
+            PaxosMsg::AcceptDecide(accept) => self.miss(accept.n, accept.seq_num.session),
+            PaxosMsg::Decide(decide) => self.miss(decide.n, decide.seq_num.session),
+            _ => {}
+        }
+        match fate {
             Fate::Pass => {}
             Fate::Ignore => return Ok(()),
             Fate::Gap => {
@@ -360,8 +366,6 @@ impl OmniCore {
             PaxosMsg::AcceptSync(sync) if sync.n == self.library.get_promise() => {
                 syncs = Some((sync.n, sync.seq_num.session));
             }
-            PaxosMsg::AcceptDecide(accept) => self.miss(accept.n, accept.seq_num.session),
-            PaxosMsg::Decide(decide) => self.miss(decide.n, decide.seq_num.session),
             _ => {}
         }
         self.pass(from, message);
