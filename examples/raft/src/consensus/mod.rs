@@ -352,7 +352,7 @@ pub trait Consensus: Sized {
     fn unreachable(&mut self, node: NodeId);
 
     /// The transfer of a message with a bulk to a node has ended.
-    fn snapshot_sent(&mut self, node: NodeId, arrived: bool);
+    fn bulk_sent(&mut self, node: NodeId, arrived: bool);
 
     /// What the node knows.
     fn status(&self) -> Status;

@@ -50,7 +50,7 @@ pub(super) struct Peer<T: Transport> {
     calls: usize,
     /// The random number of its start.
     incarnation: u64,
-    pub(super) gets_snapshot: bool,
+    pub(super) gets_bulk: bool,
 }
 
 impl<T: Transport> Peers<T> {
@@ -216,7 +216,7 @@ impl<T: Transport> Peer<T> {
             requests: VecDeque::new(),
             calls: 0,
             incarnation: 0,
-            gets_snapshot: false,
+            gets_bulk: false,
         }
     }
 

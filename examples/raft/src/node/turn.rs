@@ -232,9 +232,9 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
             Rare::Answered(node) => self.peers.answered(node),
             Rare::Sent(node, arrived) => {
                 if let Some(peer) = self.peers.get(node) {
-                    peer.gets_snapshot = false;
+                    peer.gets_bulk = false;
                 }
-                self.core.snapshot_sent(node, arrived);
+                self.core.bulk_sent(node, arrived);
             }
         }
         Ok(())
@@ -442,11 +442,11 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
             self.inbox.note(Rare::Sent(to, false));
             return;
         };
-        if peer.gets_snapshot {
+        if peer.gets_bulk {
             return;
         }
         let Some(bulk) = C::bulk(message) else { return };
-        peer.gets_snapshot = true;
+        peer.gets_bulk = true;
         self.transfers += 1;
         let head = proto::Piece {
             cluster: self.cluster,

@@ -218,9 +218,13 @@ impl OmniCore {
     /// The reign, if a majority was heard lately.
     fn leads(&self) -> Option<&Reign> {
         let reign = self.reign.as_ref()?;
-        let horizon = self.now.saturating_sub(2 * self.election_ticks);
-        let heard = self.others.values().filter(|other| other.heard >= horizon).count();
+        let heard = self.others.values().filter(|other| self.is_alive(other)).count();
         (heard + 1 >= self.majority()).then_some(reign)
+    }
+
+    /// Whether the node has sent a message lately.
+    fn is_alive(&self, other: &Other) -> bool {
+        self.now - other.heard <= 2 * self.election_ticks
     }
 
     /// Notes whether the node has begun or ceased to lead. Called after all that the library does.
@@ -689,7 +693,7 @@ impl Consensus for OmniCore {
         }
     }
 
-    fn snapshot_sent(&mut self, node: NodeId, arrived: bool) {
+    fn bulk_sent(&mut self, node: NodeId, arrived: bool) {
         if !arrived {
             self.unreachable(node);
         }
@@ -699,15 +703,13 @@ impl Consensus for OmniCore {
         let promise = self.library.get_promise();
         let decided = self.decided();
         let reign = self.leads();
-        let horizon = self.now.saturating_sub(2 * self.election_ticks);
         let (role, leader) = if reign.is_some() {
             (Role::Leader, promise.pid)
         } else if promise.pid == self.me {
             (Role::Candidate, 0)
         } else {
-            let other = self.others.get(&promise.pid);
-            let is_alive = other.is_some_and(|other| other.heard >= horizon);
-            (Role::Follower, if is_alive { promise.pid } else { 0 })
+            let leader = self.others.get(&promise.pid).filter(|other| self.is_alive(other));
+            (Role::Follower, leader.map_or(0, |_| promise.pid))
         };
         Status {
             role,

@@ -381,7 +381,7 @@ impl Consensus for RaftCore {
         self.raw.report_unreachable(node);
     }
 
-    fn snapshot_sent(&mut self, node: NodeId, arrived: bool) {
+    fn bulk_sent(&mut self, node: NodeId, arrived: bool) {
         let status = if arrived { SnapshotStatus::Finish } else { SnapshotStatus::Failure };
         self.raw.report_snapshot(node, status);
     }
