@@ -14,6 +14,9 @@ use super::{Key, MAX_VALUE};
 /// Words in front of a value's bytes.
 const HEADER: u64 = 3;
 
+/// How many words in front of the head are loaded early: 8 lines.
+const AHEAD: u64 = 64;
+
 /// Positions are counted modulo this in the index.
 pub(super) const POSITIONS: u64 = 1 << 40;
 
@@ -160,6 +163,8 @@ impl Log {
             self.word(at).store(word, Relaxed);
         }
         self.head.store(end, Relaxed);
+        // The next values go here, and if the log is full, the oldest values are here.
+        prefetch(self.word(end + AHEAD));
         (position, overwritten)
     }
 }
