@@ -51,13 +51,17 @@ pub(crate) fn run(keys: u64, window: usize, time: Duration) -> Result<(), Box<dy
     let divided = Lab::new(store, port(), port())?;
     let undivided = Lab::new(Arc::new(Undivided(Store::filled(entries(keys)))), port(), port())?;
     for few in FEW {
-        let mut late = [[0.0; ROUNDS]; 2];
+        let (mut late, mut alone) = ([[0.0; ROUNDS]; 2], [0.0; ROUNDS]);
         let [of_divided, of_undivided] = &mut late;
-        for (seed, round) in (1..).zip(of_divided.iter_mut().zip(of_undivided)) {
-            *round.0 = divided.late_reads(keys, seed, few, time)?;
-            *round.1 = undivided.late_reads(keys, seed, few, time)?;
+        let rounds = of_divided.iter_mut().zip(of_undivided).zip(&mut alone);
+        for (seed, round) in (1..).zip(rounds) {
+            let ((of_divided, of_undivided), alone) = round;
+            *of_divided = divided.late_reads(Mix::Thesis, keys, seed, few, time)?;
+            *of_undivided = undivided.late_reads(Mix::Thesis, keys, seed, few, time)?;
+            *alone = divided.late_reads(Mix::Get, keys, seed, few, time)?;
         }
         report_late_reads(&format!("memory, one thread but the worker, {few} in flight"), late);
+        println!("    without scans: {:.1} us", median(&mut alone));
     }
     scans(keys, window, time)
 }
@@ -149,15 +153,16 @@ impl<T: Transport + 'static> Lab<T> {
         Ok(Self { server, client, clients, _workers: workers })
     }
 
-    /// The 99 % quantile of the latency of reads with 1 % scans, in us.
+    /// The 99 % quantile of the latency of the mix's reads, in us.
     fn late_reads(
         &self,
+        mix: Mix,
         keys: u64,
         seed: u64,
         window: usize,
         time: Duration,
     ) -> Result<f64, Box<dyn Error>> {
-        let mut load = Load::new(self.clients.clone(), Mix::Thesis, keys, seed);
+        let mut load = Load::new(self.clients.clone(), mix, keys, seed);
         let tally = load.run(window, time, || {
             self.client.run_once();
             self.server.run_once();

@@ -85,9 +85,20 @@ struct Shared {
     tally: RefCell<Tally>,
     in_flight: Cell<usize>,
     failure: RefCell<Option<String>>,
-    /// Answers to scans, as long as nobody has written.
+    /// Answers to scans, if no call of the load writes.
     order: Option<Order>,
+    /// Scans to compare with `order` when the load has ended: a comparison misses the caches, and
+    /// would delay the calls in flight.
+    scanned: RefCell<Vec<Scanned>>,
     inserted: Cell<u64>,
+}
+
+/// A scan that was answered.
+struct Scanned {
+    from: u64,
+    asked: u32,
+    count: u32,
+    sum: u64,
 }
 
 impl<T: Transport + 'static> Load<T> {
@@ -99,6 +110,7 @@ impl<T: Transport + 'static> Load<T> {
             in_flight: Cell::new(0),
             failure: RefCell::default(),
             order,
+            scanned: RefCell::default(),
             inserted: Cell::new(0),
         };
         Self {
@@ -136,6 +148,7 @@ impl<T: Transport + 'static> Load<T> {
         while self.shared.in_flight.get() > 0 {
             turn();
         }
+        self.shared.check_scans();
         if let Some(failure) = self.shared.failure.take() {
             return Err(failure);
         }
@@ -208,17 +221,19 @@ impl<T: Transport + 'static> Load<T> {
         request.entries = self.mix == Mix::E;
         self.client().scan_with(request, move |reply: Result<ScanReply, CallError>| {
             shared.end(start, |tally| &mut tally.scans);
-            let expected = shared.order.as_ref().map(|order| order.scan(number, count as usize));
-            let is_right = reply.as_ref().is_ok_and(|reply| match expected {
-                Some(expected) => (reply.count, reply.sum) == expected,
-                None => {
-                    // Others insert. But the first key is there, and keys ascend.
-                    let entries = &reply.entries;
-                    entries.len() == reply.count as usize
-                        && (1..=count).contains(&reply.count)
-                        && entries[0].key == key(number)
-                        && entries.is_sorted_by(|a, b| a.key < b.key)
+            let is_right = reply.as_ref().is_ok_and(|reply| {
+                if shared.order.is_some() {
+                    let &ScanReply { count: returned, sum, .. } = reply;
+                    let scanned = Scanned { from: number, asked: count, count: returned, sum };
+                    shared.scanned.borrow_mut().push(scanned);
+                    return true;
                 }
+                // Others insert. But the first key is there, and keys ascend.
+                let entries = &reply.entries;
+                entries.len() == reply.count as usize
+                    && (1..=count).contains(&reply.count)
+                    && entries[0].key == key(number)
+                    && entries.is_sorted_by(|a, b| a.key < b.key)
             });
             if !is_right {
                 shared.fail(format!("scan of {count} from key {number}: {reply:?}"));
@@ -256,6 +271,19 @@ impl Shared {
         self.in_flight.set(self.in_flight.get() - 1);
         let latency = start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
         of(&mut self.tally.borrow_mut()).saturating_record(latency);
+    }
+
+    fn check_scans(&self) {
+        let Some(order) = &self.order else { return };
+        for Scanned { from, asked, count, sum } in self.scanned.take() {
+            let expected = order.scan(from, asked as usize);
+            if (count, sum) != expected {
+                self.fail(format!(
+                    "scan of {asked} from key {from}: {count} keys with the sum {sum}, and not \
+                     {expected:?}"
+                ));
+            }
+        }
     }
 
     fn fail(&self, failure: String) {

@@ -47,9 +47,17 @@ impl<R> HeldRequests<R> {
     /// Holds a request for the method with this index.
     #[inline(never)]
     pub(super) fn hold(&self, method: usize, request: Request<'_, R>) {
-        let request = HeldRequest::new(request);
-        self.waiting.borrow_mut().push(Waiting { method, request, note: Cell::default() });
         self.any.set(true);
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.len() == waiting.capacity() {
+            waiting.reserve(MAX_BURST);
+        }
+        // Tells the compiler that `push` cannot panic, so the fields go to their places one by one.
+        // Else it builds the value on the stack, and copies it with loads that are wider than the
+        // stores just before them, for which the core must wait.
+        assert!(waiting.len() < waiting.capacity(), "room was reserved");
+        let request = HeldRequest::new(request);
+        waiting.push(Waiting { method, request, note: Cell::new(None) });
     }
 
     /// Takes out the held request of this call, if there is one.

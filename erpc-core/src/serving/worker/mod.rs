@@ -180,8 +180,6 @@ pub(crate) fn is_current<V>(thread: &JoinHandle<V>) -> bool {
 
 /// Runs the job's handler and passes its answer on. `virtual_time` replaces the system's clock.
 fn run(job: WorkerJob, virtual_time: Option<Instant>) {
-    let call = job.call;
-    let mailbox = Arc::clone(&job.mailbox);
     ORIGIN.set(Some(Arc::clone(&job.mailbox)));
     let host = JobHost { job: &job, virtual_time };
     let outcome = match host.starts() {
@@ -189,14 +187,16 @@ fn run(job: WorkerJob, virtual_time: Option<Instant>) {
             let (entries, message) = job.parts();
             let context = job
                 .entry
-                .context(call, &host)
+                .context(job.call, &host)
                 .with_extension(job.deadline, MetadataRef::new(entries));
             job.entry.call(&context, message)
         }
         Err(status) => HandlerOutcome::Failed(status),
     };
     ORIGIN.set(None);
-    drop(job);
+    let WorkerJob { entry, body, call, cancelled, mailbox, .. } = job;
+    // Before the answer: who sees it may expect that the request's memory is free.
+    drop((entry, body, cancelled));
     match outcome {
         HandlerOutcome::Reply(reply) => mailbox.reply(call, Ok(reply)),
         HandlerOutcome::Failed(status) => mailbox.reply(call, Err(status)),

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::mutants::mutant;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::time::Instant;
 
 /// A queue of jobs from many endpoints to many workers.
 ///
@@ -17,12 +18,19 @@ pub(crate) struct JobQueue<J> {
     state: Mutex<JobQueueState<J>>,
     /// Notified when a job is queued or the queue is stopped.
     changed: Condvar,
-    /// Whether jobs are queued or the queue is stopped, for workers that spin. Written under the lock.
-    has_work: AtomicBool,
+    /// Whether there may be jobs, or the queue is stopped, for workers that spin. Set after the lock
+    /// was released, and cleared under it, so it is never false while a job waits that its pusher
+    /// has announced.
+    has_work: OwnLine<AtomicBool>,
     limit: usize,
     /// For how long a worker without a job spins before it sleeps.
     spin: Duration,
 }
+
+/// A value that shares no cache line with others, nor a pair of lines that are loaded together:
+/// workers that spin on it take no line from the thread that pushes.
+#[repr(align(128))]
+struct OwnLine<T>(T);
 
 struct JobQueueState<J> {
     jobs: VecDeque<J>,
@@ -44,7 +52,7 @@ impl<J> JobQueue<J> {
     /// A queue of at most `limit` jobs, whose workers spin for `spin` before they sleep.
     pub(crate) fn new(limit: usize, spin: Duration) -> Self {
         let state = JobQueueState { jobs: VecDeque::new(), idle: 0, stopped: false, ended: 0 };
-        let has_work = AtomicBool::new(false);
+        let has_work = OwnLine(AtomicBool::new(false));
         Self { state: Mutex::new(state), changed: Condvar::new(), has_work, limit, spin }
     }
 
@@ -67,9 +75,10 @@ impl<J> JobQueue<J> {
             return Err((JobRefused::Full, job));
         }
         state.jobs.push_back(job);
-        self.has_work.store(true, Ordering::Relaxed);
         let somebody_waits = state.idle > 0 && !(mutant!(WorkerNotWoken) && state.jobs.len() > 1);
         drop(state);
+        // After the release: a worker that sees this at once finds the lock free.
+        self.announce_work();
         if somebody_waits {
             self.changed.notify_one();
         }
@@ -79,7 +88,8 @@ impl<J> JobQueue<J> {
     /// Waits for the next job. `None` once the queue is stopped and empty.
     pub(crate) fn pop(&self) -> Option<J> {
         let mut state = self.lock();
-        let mut has_spun = self.spin.is_zero();
+        // Until when to spin; not known before the first job is missed.
+        let mut spin_until = None;
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 return Some(job);
@@ -87,13 +97,16 @@ impl<J> JobQueue<J> {
             if state.stopped {
                 return None;
             }
-            if !has_spun {
-                self.has_work.store(false, Ordering::Relaxed);
+            if !self.spin.is_zero() {
+                self.has_work.0.store(false, Ordering::Relaxed);
                 drop(state);
-                self.spin_for_work();
-                has_spun = true;
+                let until = *spin_until.get_or_insert_with(|| clock::now() + self.spin);
+                let saw_work = self.spin_for_work(until);
                 state = self.lock();
-                continue;
+                // Another worker may have taken the job. Then this one spins on.
+                if saw_work || !state.jobs.is_empty() || state.stopped {
+                    continue;
+                }
             }
             state.idle += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -101,13 +114,23 @@ impl<J> JobQueue<J> {
         }
     }
 
-    /// Spins until there may be a job, for a limited time. A job that arrives meanwhile needs no
-    /// system call.
-    fn spin_for_work(&self) {
-        let end = clock::now() + self.spin;
+    /// Spins until there may be a job, at most until a point in time. A job that arrives meanwhile
+    /// needs no system call. Returns whether there may be one.
+    fn spin_for_work(&self, until: Instant) -> bool {
         // The lock that the worker takes next orders its accesses, so this load needs no order.
-        while !self.has_work.load(Ordering::Relaxed) && clock::now() < end {
+        while !self.has_work.0.load(Ordering::Relaxed) {
+            if clock::now() >= until {
+                return false;
+            }
             std::hint::spin_loop();
+        }
+        true
+    }
+
+    /// Tells workers that spin that a job is queued or the queue is stopped.
+    fn announce_work(&self) {
+        if !self.spin.is_zero() {
+            self.has_work.0.store(true, Ordering::Relaxed);
         }
     }
 
@@ -150,8 +173,8 @@ impl<J> JobQueue<J> {
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.stopped = true;
-        self.has_work.store(true, Ordering::Relaxed);
         drop(state);
+        self.announce_work();
         self.changed.notify_all();
     }
 }
@@ -257,6 +280,23 @@ mod tests {
         }
         queue.stop();
         assert_eq!(popped.recv_timeout(LIMIT), Ok(None), "the stop ends a worker that spins");
+    }
+
+    #[test]
+    fn a_spinning_worker_whose_job_another_one_has_taken_spins_on() {
+        let queue = Arc::new(JobQueue::<u32>::new(2, 10 * LIMIT));
+        let (send, popped) = channel();
+        for _ in 0..2 {
+            let (queue, send) = (Arc::clone(&queue), send.clone());
+            thread::spawn(move || while send.send(queue.pop()).is_ok() && !queue.lock().stopped {});
+        }
+        for job in 0..200 {
+            queue.push(job).unwrap();
+            assert_eq!(popped.recv_timeout(LIMIT), Ok(Some(job)));
+            assert_eq!(queue.lock().idle, 0, "after job {job} no worker sleeps");
+        }
+        queue.stop();
+        assert_eq!(popped.recv_timeout(LIMIT), Ok(None));
     }
 
     #[test]
