@@ -195,7 +195,7 @@ fn run(job: WorkerJob, virtual_time: Option<Instant>) {
     };
     ORIGIN.set(None);
     let WorkerJob { entry, body, call, cancelled, mailbox, .. } = job;
-    // Before the answer: who sees it may expect that the request's memory is free.
+    // The request's memory is free before its answer is queued.
     drop((entry, body, cancelled));
     match outcome {
         HandlerOutcome::Reply(reply) => mailbox.reply(call, Ok(reply)),

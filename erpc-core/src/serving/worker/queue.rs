@@ -18,9 +18,9 @@ pub(crate) struct JobQueue<J> {
     state: Mutex<JobQueueState<J>>,
     /// Notified when a job is queued or the queue is stopped.
     changed: Condvar,
-    /// Whether there may be jobs, or the queue is stopped, for workers that spin. Set after the lock
-    /// was released, and cleared under it, so it is never false while a job waits that its pusher
-    /// has announced.
+    /// Whether there may be jobs, or the queue is stopped, for workers that spin. A pusher sets it
+    /// after it has released the lock. A worker clears it under the lock, while the queue is empty,
+    /// so it never clears the announcement of a job that waits.
     has_work: OwnLine<AtomicBool>,
     limit: usize,
     /// For how long a worker without a job spins before it sleeps.
