@@ -29,6 +29,11 @@ pub(crate) use ordinary::*;
 #[cfg(loom)]
 pub(crate) use model::*;
 
+/// Keeps data that one thread writes out of the cache lines that other threads use. Aligned to two
+/// lines, because of adjacent-line prefetchers.
+#[repr(align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);
+
 #[cfg(not(loom))]
 mod ordinary {
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -52,13 +52,11 @@ pub(crate) fn run(keys: u64, window: usize, time: Duration) -> Result<(), Box<dy
     let undivided = Lab::new(Arc::new(Undivided(Store::filled(entries(keys)))), port(), port())?;
     for few in FEW {
         let (mut late, mut alone) = ([[0.0; ROUNDS]; 2], [0.0; ROUNDS]);
-        let [of_divided, of_undivided] = &mut late;
-        let rounds = of_divided.iter_mut().zip(of_undivided).zip(&mut alone);
-        for (seed, round) in (1..).zip(rounds) {
-            let ((of_divided, of_undivided), alone) = round;
-            *of_divided = divided.late_reads(Mix::Thesis, keys, seed, few, time)?;
-            *of_undivided = undivided.late_reads(Mix::Thesis, keys, seed, few, time)?;
-            *alone = divided.late_reads(Mix::Get, keys, seed, few, time)?;
+        for round in 0..ROUNDS {
+            let seed = 1 + round as u64;
+            late[0][round] = divided.late_reads(Mix::Thesis, keys, seed, few, time)?;
+            late[1][round] = undivided.late_reads(Mix::Thesis, keys, seed, few, time)?;
+            alone[round] = divided.late_reads(Mix::Get, keys, seed, few, time)?;
         }
         report_late_reads(&format!("memory, one thread but the worker, {few} in flight"), late);
         println!("    without scans: {:.1} us", median(&mut alone));

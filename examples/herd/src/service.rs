@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use erpc::transport::MAX_BURST;
 use erpc::{Burst, Request, Response, Status};
 
 use crate::cache::{Hash, KEY, Key, Partition};
@@ -64,26 +65,17 @@ impl Partitioned {
 
     /// As `look_ahead`, for writes, which look at the old value.
     fn look_ahead_of_puts(&self, burst: Burst<'_, PutRequestView<'_>>) {
-        let mut hashes = burst.iter().filter_map(|request| {
-            let key = request.message().key.try_into().ok()?;
-            Some(Hash::of(key))
-        });
-        loop {
-            // Each message is decoded once: the hashes of a part of the burst are kept.
-            let mut part = [const { None }; 16];
-            let mut count = 0;
-            for (place, hash) in part.iter_mut().zip(&mut hashes) {
-                self.partition.prefetch(hash);
-                *place = Some(hash);
-                count += 1;
-            }
-            if count == 0 {
-                return;
-            }
-            for hash in part.into_iter().flatten() {
-                self.partition.locate(hash);
-            }
+        // Each message is decoded once, so the hashes are kept.
+        let mut hashes = [None; MAX_BURST];
+        let keys = burst.iter().filter_map(|request| request.message().key.try_into().ok());
+        for (place, key) in hashes.iter_mut().zip(keys) {
+            *place = Some(Hash::of(key));
         }
+        let hashes = || hashes.iter().map_while(|&hash| hash);
+        hashes().for_each(|hash| self.partition.prefetch(hash));
+        hashes().for_each(|hash| {
+            self.partition.locate(hash);
+        });
     }
 
     /// Fails if the key belongs to another partition, or the partition to another thread.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::mutants::mutant;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, Padded};
 use crate::time::Instant;
 
 /// A queue of jobs from many endpoints to many workers.
@@ -20,17 +20,13 @@ pub(crate) struct JobQueue<J> {
     changed: Condvar,
     /// Whether there may be jobs, or the queue is stopped, for workers that spin. A pusher sets it
     /// after it has released the lock. A worker clears it under the lock, while the queue is empty,
-    /// so it never clears the announcement of a job that waits.
-    has_work: OwnLine<AtomicBool>,
+    /// so it never clears the announcement of a job that waits. Workers that spin on it take no cache
+    /// line from the thread that pushes.
+    has_work: Padded<AtomicBool>,
     limit: usize,
     /// For how long a worker without a job spins before it sleeps.
     spin: Duration,
 }
-
-/// A value that shares no cache line with others, nor a pair of lines that are loaded together:
-/// workers that spin on it take no line from the thread that pushes.
-#[repr(align(128))]
-struct OwnLine<T>(T);
 
 struct JobQueueState<J> {
     jobs: VecDeque<J>,
@@ -52,7 +48,7 @@ impl<J> JobQueue<J> {
     /// A queue of at most `limit` jobs, whose workers spin for `spin` before they sleep.
     pub(crate) fn new(limit: usize, spin: Duration) -> Self {
         let state = JobQueueState { jobs: VecDeque::new(), idle: 0, stopped: false, ended: 0 };
-        let has_work = OwnLine(AtomicBool::new(false));
+        let has_work = Padded(AtomicBool::new(false));
         Self { state: Mutex::new(state), changed: Condvar::new(), has_work, limit, spin }
     }
 

@@ -25,9 +25,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::mutants::mutant;
-use crate::sync::Witness;
 use crate::sync::alloc::{alloc_zeroed, dealloc};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Padded, Witness};
 use crate::transport::MAX_BURST;
 use crate::wire::{HEADER_LEN, HeaderWords};
 
@@ -39,11 +39,6 @@ const SMALL: usize = 3 * LINE;
 const WORD: usize = size_of::<u64>();
 /// Longest datagram that fits a small slot, in bytes.
 const INLINE: usize = SMALL - WORD;
-
-/// Keeps the data that each side writes in separate cache lines. Aligned to two lines, because of
-/// adjacent-line prefetchers.
-#[repr(align(128))]
-struct Padded<T>(T);
 
 /// The array of small slots. Each end has a copy, so that it need not read the ring to find a slot.
 #[derive(Clone, Copy)]
