@@ -2,9 +2,9 @@
 //!
 //! The raw endpoint (`Rpc`) is borrowed while its turn runs, and handlers and callbacks run within
 //! the turn. So a function that users call must not borrow the raw endpoint there. Instead, calls
-//! become [`Submission`]s in a queue. The loop drains the queue at the start of a turn and right
-//! after each handler or callback, while it holds the raw endpoint. If code outside of a turn makes
-//! many calls, the queue is drained without waiting for the next turn.
+//! become [`Submission`]s in a queue. The loop drains the queue at the start of a turn, right after
+//! each handler or callback, and after the tasks, while it holds the raw endpoint. If code outside
+//! of a turn makes many calls, the queue is drained without waiting for the next turn.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};

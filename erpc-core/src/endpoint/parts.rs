@@ -105,8 +105,8 @@ impl<T: Transport> EndpointParts<T> {
         self.scheduler.is_closed()
     }
 
-    /// Makes a call on `link` and returns the call's key. The call is sent with the next turn, or
-    /// earlier if many calls are queued.
+    /// Makes a call on `link` and returns the call's key. A call of a task, a handler or a callback is
+    /// sent with this turn, another one with the next, or earlier if many calls are queued.
     #[inline(always)]
     pub(crate) fn start(
         &self,

@@ -40,21 +40,26 @@ impl<T: Transport> EndpointParts<T> {
             work += self.flushes().flush(&mut rpc.context_at(now));
         }
         work += rpc.turn(&mut now, scheduler.has_virtual_time(), &mut Dispatch(self));
+        let holds_packets = rpc.holds_packets();
         drop(rpc);
         work += self.finish_ending();
         self.requests().begin_turn(now);
         work +=
             self.calls().run_failures() + self.run_alarms(now) + scheduler.executor().run_ready();
-        if self.requests().take_answered() || !self.flushes().is_empty() {
-            // Send the answers and the data of streams now, so that they do not wait for the next
-            // turn.
+        // Send what the tasks have made now, so that it does not wait for the next turn. Only calls
+        // wait, if the next turn costs no system call and sends them with more packets.
+        let has_calls = self.calls().queued() > 0 && !holds_packets;
+        if self.requests().take_answered() || !self.flushes().is_empty() || has_calls {
             self.send_now(now);
         }
         work
     }
 
-    #[cold]
+    #[inline(never)]
     fn send_now(&self, now: Instant) {
+        // The round trip of a call does not include the tasks that ran before it in this turn.
+        let has_calls = self.calls().queued() > 0;
+        let now = if has_calls { self.scheduler().now() } else { now };
         if let Some(mut rpc) = self.rpc() {
             let mut cx = rpc.context_at(now);
             self.calls().drain(&mut cx);

@@ -588,10 +588,16 @@ impl<T: Transport> Rpc<T> {
         self.transport.split().1.doorbell();
     }
 
+    /// Whether the last turn has left packets for the doorbell of a later one.
+    #[inline]
+    pub(crate) fn holds_packets(&self) -> bool {
+        self.doorbell.holds()
+    }
+
     /// Sends the packets that the last turn has left to later ones. For loops that end: the next
     /// turn may come much later.
     pub(crate) fn send_held(&mut self) {
-        if self.doorbell.holds() {
+        if self.holds_packets() {
             self.ring_doorbell();
         }
     }

@@ -172,6 +172,37 @@ fn join_all_over_16_servers_rings_one_doorbell() {
     client.block_on(task);
 }
 
+#[test]
+fn calls_of_tasks_leave_in_the_turn_that_makes_them() {
+    let (hub, routes) = (MemHub::new(), math());
+    let (server, peer) = server(&hub, routes);
+    let (port, line) = Noting::new(hub.port(MemConfig::default()));
+    let client = Endpoint::new(port, EndpointConfig::new()).unwrap();
+    let session = client.open(peer);
+    while !session.is_open() {
+        client.run_once();
+        server.run_once();
+    }
+    let task = client.spawn(async move {
+        for round in 1..=3 {
+            assert_eq!(session.call(&DOUBLE, &number(round)).await, Ok(number(2 * round)));
+        }
+    });
+    // Each turn takes a reply and sends the next call.
+    for calls in 1..=3 {
+        line.borrow_mut().rings.clear();
+        client.run_once();
+        assert_eq!(
+            line.borrow().rings,
+            [1],
+            "packets of each doorbell in the turn of call {calls}"
+        );
+        server.run_once();
+    }
+    client.run_once();
+    assert!(task.is_finished());
+}
+
 fn over_udp() -> Endpoint {
     let address = "127.0.0.1:0".parse().unwrap();
     let config = EndpointConfig::new().slots(64);

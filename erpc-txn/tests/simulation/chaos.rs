@@ -557,7 +557,8 @@ fn random_runs_are_serializable() {
         "{seeds} seeds: {committed} committed, {aborted} aborted, {unknown} unknown; {kills} kills, {cuts} cuts"
     );
     assert!(committed > seeds * 20 && aborted > seeds && unknown > 0, "the runs show too little");
-    assert!(kills > seeds / 20 && cuts > seeds / 10, "the runs have too few faults");
+    // One seed in ten kills a node, and seven in ten cut a link. 200 seeds can have half as many.
+    assert!(kills > seeds / 40 && cuts > seeds / 10, "the runs have too few faults");
 }
 
 #[test]

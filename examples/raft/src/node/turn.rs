@@ -505,6 +505,22 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
 
     /// Answers reads, and asks for others whether this node still leads. Returns whether it has asked.
     fn read(&mut self) -> bool {
+        // Writes do not pay for the clock.
+        let has_asked = !self.reads.is_empty() && self.confirm_reads();
+        for read in self.reads.take(self.applied.index) {
+            let value = self.machine.get(&read.key);
+            read.responder.send(&proto::GetReply {
+                outcome: Outcome::Done.into(),
+                present: value.is_some(),
+                value: value.map(Bytes::copy_from_slice).unwrap_or_default(),
+                leader: None,
+            });
+        }
+        has_asked
+    }
+
+    /// Lets the reads that wait read, if the lease lasts, or asks for them. Returns whether it has asked.
+    fn confirm_reads(&mut self) -> bool {
         let mut has_asked = false;
         let status = self.core.status();
         // The clock is read after the reads have arrived, and before the values are read: what is read
@@ -521,15 +537,6 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
                 self.core.confirm(round).unwrap_or_default();
                 has_asked = true;
             }
-        }
-        for read in self.reads.take(self.applied.index) {
-            let value = self.machine.get(&read.key);
-            read.responder.send(&proto::GetReply {
-                outcome: Outcome::Done.into(),
-                present: value.is_some(),
-                value: value.map(Bytes::copy_from_slice).unwrap_or_default(),
-                leader: None,
-            });
         }
         has_asked
     }

@@ -8,8 +8,9 @@ use crate::chaos::run;
 use crate::cluster::Algorithm;
 use crate::leases;
 
-/// Within this many seeds, each bug must show.
-const SEEDS: u64 = 200;
+/// Within this many seeds, each bug must show. All but one show within 200; `TermNotCompared` shows in
+/// one run of 270.
+const SEEDS: u64 = 500;
 
 fn chaos(algorithm: Algorithm, seed: u64) -> Result<(), String> {
     run(algorithm, seed).map(drop)
