@@ -16,7 +16,7 @@ use crate::transport::udp::UdpTransport;
 
 /// A call in flight: the future of its response.
 ///
-/// The endpoint sends the request in its next turn, or as soon as the channel has a session,
+/// The endpoint sends the request in this turn or the next, or once the channel has a session,
 /// whether or not the future is polled. Dropping the future cancels the call: an unsent request is
 /// not sent, and a server that works on the call receives a cancel, possibly too late.
 ///

@@ -48,7 +48,7 @@ impl<T: Transport> Session<T> {
         Self { shared: Rc::new(SessionParts { guard, streams: OnceCell::new() }) }
     }
 
-    /// Calls `method`. The request is encoded now and sent in the endpoint's next turn, or earlier
+    /// Calls `method`. The request is encoded now and sent in this turn or the next, or earlier
     /// if many calls are queued. The future decodes the response when it is awaited. Dropping the
     /// future cancels the call.
     ///

@@ -538,7 +538,7 @@ fn random_runs_are_serializable() {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
     };
-    let (from, seeds) = (number("TXN_FROM", 0), number("TXN_SEEDS", 200));
+    let (from, seeds) = (number("TXN_FROM", 0), number("TXN_SEEDS", 400));
     let mut total = Report::default();
     for seed in from..from + seeds {
         match run(seed) {
@@ -557,8 +557,8 @@ fn random_runs_are_serializable() {
         "{seeds} seeds: {committed} committed, {aborted} aborted, {unknown} unknown; {kills} kills, {cuts} cuts"
     );
     assert!(committed > seeds * 20 && aborted > seeds && unknown > 0, "the runs show too little");
-    // One seed in ten kills a node, and seven in ten cut a link. 200 seeds can have half as many.
-    assert!(kills > seeds / 40 && cuts > seeds / 10, "the runs have too few faults");
+    // About one seed in ten kills a node.
+    assert!(kills > seeds / 20 && cuts > seeds / 10, "the runs have too few faults");
 }
 
 #[test]

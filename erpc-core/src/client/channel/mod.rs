@@ -109,7 +109,7 @@ impl<T: Transport> Channel<T> {
         Self::over(self.sessions.clone(), Some(Rc::new(options)))
     }
 
-    /// Calls `method`. The request is encoded now and sent in the endpoint's next turn, or as soon
+    /// Calls `method`. The request is encoded now and sent in this turn or the next, or as soon
     /// as there is a session. The future decodes the response when it is awaited. Dropping the
     /// future cancels the call.
     ///

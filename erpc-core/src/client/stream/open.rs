@@ -32,7 +32,7 @@ fn client_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
 impl<T: Transport> Session<T> {
     /// Calls a method that answers with a stream of messages. The stream runs on its own session to
     /// the same peer, so that it delays no other call. The session comes from a pool that belongs
-    /// to this session. The request is encoded now and sent in the endpoint's next turn.
+    /// to this session. The request is encoded now and sent in this turn or the next.
     ///
     /// # Errors
     /// [`Incoming::next`] returns every error.
@@ -80,7 +80,7 @@ impl<T: Transport> Session<T> {
 impl<T: Transport> Channel<T> {
     /// Calls a method that answers with a stream of messages, on one of the channel's servers. The
     /// stream has a session to itself, so that it delays no other call; such sessions are reused.
-    /// The request is encoded now and sent in the endpoint's next turn, or as soon as there is a
+    /// The request is encoded now and sent in this turn or the next, or as soon as there is a
     /// server.
     ///
     /// A stream whose handler has certainly not started, because the server shuts down or cannot be
