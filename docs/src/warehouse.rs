@@ -128,7 +128,8 @@ impl Stock for Warehouse {
 /// connects at its first use, and reconnects after the other warehouse was down.
 fn neighbor(address: SocketAddr) -> Result<LocalStockClient, Status> {
     type Neighbors = RefCell<HashMap<SocketAddr, LocalStockClient>>;
-    let endpoint: Endpoint = Endpoint::current().ok_or(Status::internal("not in an event loop"))?;
+    let endpoint: Option<Endpoint> = Endpoint::current();
+    let endpoint = endpoint.ok_or_else(|| Status::internal("not in an event loop"))?;
     let neighbors = endpoint.local(|_| Neighbors::default());
     let mut neighbors = neighbors.borrow_mut();
     let connect = || LocalStockClient::new(Channel::to(&endpoint, vec![address.into()]).build());

@@ -45,7 +45,7 @@ mod ordinary {
     }
 
     pub(crate) mod alloc {
-        pub(crate) use std::alloc::{alloc_zeroed, dealloc};
+        pub(crate) use std::alloc::{alloc, alloc_zeroed, dealloc};
     }
 
     pub(crate) mod thread {
@@ -78,7 +78,7 @@ mod model {
     pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 
     pub(crate) mod alloc {
-        pub(crate) use loom::alloc::{alloc_zeroed, dealloc};
+        pub(crate) use loom::alloc::{alloc, alloc_zeroed, dealloc};
     }
 
     pub(crate) mod thread {

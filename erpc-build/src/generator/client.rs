@@ -47,7 +47,7 @@ impl Scope<'_> {
                  thread, and is faster."
             ),
             ClientKind::Local => format!(
-                "A call is sent in the endpoint's next turn and returns a future; the function whose \
+                "A call is sent in the endpoint's turn or its next one, and returns a future; the function whose \
                  name ends with `_with` takes a callback instead. The client stays on the endpoint's \
                  thread: for other threads and for `Send` futures, use [`{shared}`]."
             ),

@@ -34,6 +34,8 @@ pub(crate) struct EndpointParts<T: Transport> {
     mailbox: Arc<Mailbox>,
     /// An empty buffer to swap with the mailbox's closures.
     jobs: Cell<Vec<Job>>,
+    /// Whether calls were [passed](Self::hand_over) to the protocol since the last doorbell.
+    has_handed_over: Cell<bool>,
 }
 
 impl<T: Transport> EndpointParts<T> {
@@ -55,6 +57,7 @@ impl<T: Transport> EndpointParts<T> {
             mailbox: Arc::clone(&parts.mailbox),
             requests: Requests::new(parts),
             jobs: Cell::default(),
+            has_handed_over: Cell::default(),
         }
     }
 
@@ -92,11 +95,23 @@ impl<T: Transport> EndpointParts<T> {
         self.rpc.try_borrow_mut().ok()
     }
 
-    /// Sends the packets that the last turn has left to later ones. Called when a loop ends.
+    /// Sends the packets that the last turn has left to later ones, and the calls that wait for these.
+    /// Called when a loop ends.
     pub(super) fn send_held(&self) {
-        if let Some(mut rpc) = self.rpc() {
-            rpc.send_held();
+        if let Some(mut rpc) = self.rpc()
+            && rpc.holds_packets()
+        {
+            let mut cx = rpc.context_at(self.scheduler.now());
+            self.requests.take_answers(&mut cx);
+            self.calls.drain(&mut cx);
+            rpc.ring_doorbell();
         }
+    }
+
+    /// Whether calls were passed to the protocol since this function was last called.
+    #[inline]
+    pub(super) fn take_handed_over(&self) -> bool {
+        self.has_handed_over.take()
     }
 
     /// Whether the endpoint has ended, or ends with this turn.
@@ -106,7 +121,8 @@ impl<T: Transport> EndpointParts<T> {
     }
 
     /// Makes a call on `link` and returns the call's key. A call of a task, a handler or a callback is
-    /// sent with this turn, another one with the next, or earlier if many calls are queued.
+    /// sent with the turn that runs, or with the next one if that turn holds its packets. Another call
+    /// is sent with the next turn.
     #[inline(always)]
     pub(crate) fn start(
         &self,
@@ -145,6 +161,7 @@ impl<T: Transport> EndpointParts<T> {
         if let Some(mut rpc) = self.rpc() {
             self.calls.drain(&mut rpc.context_at(self.scheduler.now()));
             drop(rpc);
+            self.has_handed_over.set(true);
             self.finish_ending();
         }
     }

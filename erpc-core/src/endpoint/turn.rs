@@ -42,14 +42,19 @@ impl<T: Transport> EndpointParts<T> {
         work += rpc.turn(&mut now, scheduler.has_virtual_time(), &mut Dispatch(self));
         let holds_packets = rpc.holds_packets();
         drop(rpc);
+        // The turn has sent what was passed to the protocol before.
+        self.take_handed_over();
         work += self.finish_ending();
         self.requests().begin_turn(now);
         work +=
             self.calls().run_failures() + self.run_alarms(now) + scheduler.executor().run_ready();
-        // Send what the tasks have made now, so that it does not wait for the next turn. Only calls
-        // wait, if the next turn costs no system call and sends them with more packets.
-        let has_calls = self.calls().queued() > 0 && !holds_packets;
-        if self.requests().take_answered() || !self.flushes().is_empty() || has_calls {
+        // Send what the tasks have made now, so that it does not wait for the next turn. Calls and
+        // the answers of responders wait, if the next turn costs no system call and sends them with
+        // more packets.
+        let is_queued =
+            self.calls().queued() > 0 || self.take_handed_over() || bell.is_rung_for(Bell::REPLIES);
+        let may_wait = holds_packets || !is_queued;
+        if self.requests().take_answered() || !self.flushes().is_empty() || !may_wait {
             self.send_now(now);
         }
         work
@@ -62,6 +67,7 @@ impl<T: Transport> EndpointParts<T> {
         let now = if has_calls { self.scheduler().now() } else { now };
         if let Some(mut rpc) = self.rpc() {
             let mut cx = rpc.context_at(now);
+            self.requests().take_answers(&mut cx);
             self.calls().drain(&mut cx);
             self.flushes().flush(&mut cx);
             rpc.ring_doorbell();

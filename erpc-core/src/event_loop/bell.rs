@@ -15,7 +15,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     /// Deferred answers, for example from workers, are queued.
-    pub(super) const REPLIES: u8 = 1;
+    pub(crate) const REPLIES: u8 = 1;
     /// Tasks were woken.
     pub(crate) const WAKES: u8 = 2;
     /// Closures are queued.
@@ -55,6 +55,12 @@ impl Bell {
     #[inline]
     pub(crate) fn is_rung(&self) -> bool {
         self.rung.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the bell has rung for one of `kinds`. As cheap as [`Bell::is_rung`].
+    #[inline]
+    pub(crate) fn is_rung_for(&self, kinds: u8) -> bool {
+        self.rung.load(Ordering::Relaxed) & kinds != 0
     }
 
     /// Clears the bell for `kinds` and returns for which of them it had rung. Drain their queues

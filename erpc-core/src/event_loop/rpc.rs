@@ -594,14 +594,6 @@ impl<T: Transport> Rpc<T> {
         self.doorbell.holds()
     }
 
-    /// Sends the packets that the last turn has left to later ones. For loops that end: the next
-    /// turn may come much later.
-    pub(crate) fn send_held(&mut self) {
-        if self.holds_packets() {
-            self.ring_doorbell();
-        }
-    }
-
     /// The earliest time at which a timer may be due, `None` if no timer is armed. If there is work
     /// to do now, the result is a time in the past.
     #[must_use]

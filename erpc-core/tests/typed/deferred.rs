@@ -1,6 +1,8 @@
 //! Handlers that answer later, and handlers that call other servers.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use erpc_core::client::Session;
@@ -11,7 +13,7 @@ use erpc_core::serving::WorkerPool;
 use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemHub, MemRoute, MemTransport};
 
-use crate::support::{Background, DOUBLE, Number, client, math, number};
+use crate::support::{Background, DOUBLE, Number, client, math, number, server};
 use crate::test_bed::{TestBed, poll};
 
 /// Calls `DOUBLE` on the backend and answers with the result plus one.
@@ -139,6 +141,35 @@ fn keeper() -> (TestBed, Arc<Keeper>) {
     routes.unary(KEEP, Mode::Dispatch, &keeper, Keeper::keep).unwrap();
     routes.unary_async(KEEP_TASK, &keeper, Keeper::keep_task).unwrap();
     (TestBed::new(routes), keeper)
+}
+
+#[test]
+fn an_answer_of_a_task_leaves_in_the_turn_that_gives_it() {
+    let (hub, keeper) = (MemHub::new(), Arc::new(Keeper::default()));
+    let mut routes = Routes::new();
+    routes.unary(KEEP, Mode::Dispatch, &keeper, Keeper::keep).unwrap();
+    let (server, peer) = server(&hub, Arc::new(routes));
+    let client = client(&hub);
+    let session = client.open(peer);
+    while !session.is_open() {
+        client.run_once();
+        server.run_once();
+    }
+    // Runs in every turn, and answers what the turn has received.
+    drop(server.spawn(poll_fn(move |cx| {
+        cx.waker().wake_by_ref();
+        if keeper.is_cancelled().is_some() {
+            keeper.answer();
+        }
+        Poll::<()>::Pending
+    })));
+    for round in 1..=3 {
+        let call = client.spawn(session.call(&KEEP, &number(1)));
+        client.run_once();
+        server.run_once();
+        client.run_once();
+        assert!(call.is_finished(), "call {round} has its answer after one turn of the server");
+    }
 }
 
 #[test]

@@ -203,6 +203,32 @@ fn calls_of_tasks_leave_in_the_turn_that_makes_them() {
     assert!(task.is_finished());
 }
 
+/// As many calls as the queue passes to the protocol at once, so that none is left in it.
+#[test]
+fn a_full_queue_of_calls_leaves_in_the_turn_that_makes_them() {
+    const CALLS: usize = 32;
+    let (hub, routes) = (MemHub::new(), math());
+    let (server, peer) = server(&hub, routes);
+    let (port, line) = Noting::new(hub.port(MemConfig::default()));
+    let client = Endpoint::new(port, EndpointConfig::new()).unwrap();
+    let sessions = [(); 4].map(|()| client.open(peer));
+    while !sessions.iter().all(Session::is_open) {
+        client.run_once();
+        server.run_once();
+    }
+    line.borrow_mut().rings.clear();
+    let task = client.spawn(async move {
+        let call = |at: usize| sessions[at % 4].call(&DOUBLE, &number(1));
+        join_all((0..CALLS).map(call)).await
+    });
+    client.run_once();
+    let sent: usize = line.borrow().rings.iter().sum();
+    assert_eq!(sent, CALLS, "packets that left in the turn of the calls");
+    server.run_once();
+    client.run_once();
+    assert!(task.is_finished());
+}
+
 fn over_udp() -> Endpoint {
     let address = "127.0.0.1:0".parse().unwrap();
     let config = EndpointConfig::new().slots(64);

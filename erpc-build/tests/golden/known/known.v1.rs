@@ -221,7 +221,7 @@ pub mod clock_service {
     }
     /// Calls `known.v1.Clock` from the thread of an endpoint.
     ///
-    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`ClockClient`].
+    /// A call is sent in the endpoint's turn or its next one, and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`ClockClient`].
     pub struct LocalClockClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }

@@ -355,7 +355,7 @@ pub mod market_service {
     }
     /// Calls `layouts.v1.Market` from the thread of an endpoint.
     ///
-    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`MarketClient`].
+    /// A call is sent in the endpoint's turn or its next one, and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`MarketClient`].
     pub struct LocalMarketClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }

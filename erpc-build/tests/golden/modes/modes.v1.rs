@@ -212,7 +212,7 @@ pub mod store_service {
     }
     /// Calls `modes.v1.Store` from the thread of an endpoint.
     ///
-    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`StoreClient`].
+    /// A call is sent in the endpoint's turn or its next one, and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`StoreClient`].
     #[doc(alias = "shop")]
     pub struct LocalStoreClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,

@@ -253,7 +253,7 @@ pub mod old_service {
     }
     /// Calls `old.v1.Old` from the thread of an endpoint.
     ///
-    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`OldClient`].
+    /// A call is sent in the endpoint's turn or its next one, and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`OldClient`].
     pub struct LocalOldClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }

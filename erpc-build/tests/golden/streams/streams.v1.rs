@@ -195,7 +195,7 @@ pub mod feed_service {
     }
     /// Calls `streams.v1.Feed` from the thread of an endpoint.
     ///
-    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`FeedClient`].
+    /// A call is sent in the endpoint's turn or its next one, and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`FeedClient`].
     pub struct LocalFeedClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
@@ -374,7 +374,7 @@ pub mod ticks_service {
     }
     /// Calls `streams.v1.Ticks` from the thread of an endpoint.
     ///
-    /// A call is sent in the endpoint's next turn and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`TicksClient`].
+    /// A call is sent in the endpoint's turn or its next one, and returns a future; the function whose name ends with `_with` takes a callback instead. The client stays on the endpoint's thread: for other threads and for `Send` futures, use [`TicksClient`].
     pub struct LocalTicksClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }

@@ -20,8 +20,8 @@ pub(crate) struct JobQueue<J> {
     changed: Condvar,
     /// Whether there may be jobs, or the queue is stopped, for workers that spin. A pusher sets it
     /// after it has released the lock. A worker clears it under the lock, while the queue is empty,
-    /// so it never clears the announcement of a job that waits. Workers that spin on it take no cache
-    /// line from the thread that pushes.
+    /// so it never clears the announcement of a job that waits. In a cache line of its own, so that
+    /// workers that spin do not slow the lock.
     has_work: Padded<AtomicBool>,
     limit: usize,
     /// For how long a worker without a job spins before it sleeps.
@@ -284,7 +284,13 @@ mod tests {
         let (send, popped) = channel();
         for _ in 0..2 {
             let (queue, send) = (Arc::clone(&queue), send.clone());
-            thread::spawn(move || while send.send(queue.pop()).is_ok() && !queue.lock().stopped {});
+            thread::spawn(move || {
+                while let Some(job) = queue.pop() {
+                    send.send(Some(job)).unwrap();
+                }
+                // The test reads the end of one worker only.
+                send.send(None).unwrap_or_default();
+            });
         }
         for job in 0..200 {
             queue.push(job).unwrap();
