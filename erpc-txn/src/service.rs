@@ -218,14 +218,15 @@ fn target(epoch: u32, incarnation: u32) -> Target {
 
 /// What a member says of itself, from its message.
 pub(crate) fn introduction(message: &proto::Introduction) -> Result<Introduction, Failure> {
-    let &proto::Introduction { epoch, incarnation, configuration, .. } = message;
-    Ok(Introduction { epoch, node: NodeId(short(message.node)?), incarnation, configuration })
+    let &proto::Introduction { epoch, incarnation, configuration, version, .. } = message;
+    let node = NodeId(short(message.node)?);
+    Ok(Introduction { epoch, node, incarnation, configuration, version })
 }
 
 impl From<Introduction> for proto::Introduction {
     fn from(of: Introduction) -> Self {
-        let Introduction { epoch, node, incarnation, configuration } = of;
-        Self { epoch, node: node.0.into(), incarnation, configuration }
+        let Introduction { epoch, node, incarnation, configuration, version } = of;
+        Self { epoch, node: node.0.into(), incarnation, configuration, version }
     }
 }
 

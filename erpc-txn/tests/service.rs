@@ -10,7 +10,7 @@ use erpc::{Call, Endpoint};
 use erpc_txn::cluster::{NodeId, Ring};
 use erpc_txn::lists::{Outcomes, pack};
 use erpc_txn::log::Coordinator;
-use erpc_txn::participant::{Access, Kind, Participant, Place, Seen, Settings};
+use erpc_txn::participant::{Access, Kind, Participant, Place, Seen, Settings, VERSION};
 use erpc_txn::proto::{
     AppendRequest, CommitRequest, ExecuteRequest, FinishRequest, Introduction,
     LocalParticipantClient, Reply, UnlockRequest, ValidateRequest, Verdict,
@@ -107,13 +107,18 @@ fn wrong_requests_are_refused_and_change_nothing() -> Result<(), Box<dyn Error>>
     };
     assert_eq!(verdict(&endpoint, client.finish(finish))?, Verdict::Refused);
 
-    let stranger = Introduction { epoch, node: 1, incarnation: 1, configuration: 1 };
-    for (node, epoch, expected) in
-        [(1, EPOCH, Verdict::Refused), (0, EPOCH, Verdict::Refused), (0, 1, Verdict::Epoch)]
-    {
-        let reply = endpoint.block_on(client.meet(Introduction { node, epoch, ..stranger }))?;
+    let version = VERSION;
+    let stranger = Introduction { epoch, node: 1, incarnation: 1, configuration: 1, version };
+    let wrong = [
+        (stranger, Verdict::Refused, "node 1 is not in the configuration"),
+        (Introduction { node: 0, ..stranger }, Verdict::Refused, "has another configuration"),
+        (Introduction { node: 0, epoch: 1, ..stranger }, Verdict::Epoch, "has epoch"),
+        (Introduction { version: 0, ..stranger }, Verdict::Refused, "has version 0"),
+    ];
+    for (introduction, expected, why) in wrong {
+        let reply = endpoint.block_on(client.meet(introduction))?;
         assert_eq!(reply.verdict(), expected);
-        assert!(!reply.reason.is_empty());
+        assert!(reply.reason.contains(why), "{}", reply.reason);
         assert_eq!(reply.member.map(|member| member.incarnation), Some(INCARNATION));
     }
 

@@ -49,7 +49,9 @@ struct Stream {
 enum Broken {
     /// The step has this many bytes, more than a message can have, and was not sent.
     TooLong(usize),
-    /// The stream is over.
+    /// The stream was over before the step was sent.
+    Unsent(String),
+    /// The stream has ended, and the member may have taken the step.
     Stream(String),
 }
 
@@ -87,7 +89,7 @@ impl<T: Transport> Shipped<T> {
                 State::Busy => self.waiting.wait().await,
                 State::Over => {
                     self.set(State::Over);
-                    return Err(Broken::Stream("the attempt is over".into()));
+                    return Err(Broken::Unsent("the attempt is over".into()));
                 }
             }
         };
@@ -102,7 +104,8 @@ impl<T: Transport> Shipped<T> {
         let reply = match (stream.replies.next().await, sent) {
             (Ok(Some(reply)), Ok(())) => reply,
             (Ok(Some(reply)), Err(_)) if reply.ending.is_some() => reply,
-            (Err(error), _) | (_, Err(error)) => return Err(Broken::Stream(error.to_string())),
+            (_, Err(error)) => return Err(Broken::Unsent(error.to_string())),
+            (Err(error), Ok(())) => return Err(Broken::Stream(error.to_string())),
             (Ok(None), Ok(())) => {
                 return Err(Broken::Stream("the member ended the stream".into()));
             }
@@ -132,6 +135,9 @@ impl<T: Transport> Shipped<T> {
         match self.step_in_time(step).await {
             Some(Ok(reply)) => outcome(reply.ending.unwrap_or_default(), self.id.get()),
             Some(Err(Broken::TooLong(len))) => Err(TransactError::Aborted(Reason::TooLong(len))),
+            Some(Err(Broken::Unsent(error))) => {
+                Err(TransactError::Aborted(Reason::Disconnected(error)))
+            }
             // The member may have committed.
             Some(Err(Broken::Stream(_))) | None => {
                 Err(TransactError::Unknown { transaction: self.id.get(), node: None })
@@ -183,7 +189,7 @@ impl<T: Transport> sealed::Backend for Shipped<T> {
         let step = proto::Step { accesses: accesses.collect(), ..Default::default() };
         let reply = match self.step_in_time(step).await {
             Some(Ok(reply)) => reply,
-            Some(Err(Broken::Stream(error))) => {
+            Some(Err(Broken::Unsent(error) | Broken::Stream(error))) => {
                 return Err(self.keys.doom(Reason::Disconnected(error)));
             }
             Some(Err(Broken::TooLong(len))) => return Err(self.keys.doom(Reason::TooLong(len))),

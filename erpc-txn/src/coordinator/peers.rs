@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use erpc::{CallError, Cause, Channel, EndpointConfig, Transport};
+use erpc::{CallError, Cause, Channel, ConnectError, EndpointConfig, NoServer, Transport};
 
 use super::space::{MAX_TOLD, Space};
 use crate::cluster::NodeId;
@@ -17,6 +17,11 @@ use crate::proto::{self, LocalParticipantClient, Verdict};
 use crate::service;
 use crate::transaction::Reason;
 use crate::transaction::attempts::now_at;
+
+/// Whether the other side speaks another version of erpc's protocol.
+fn is_other_version(why: &NoServer) -> bool {
+    matches!(why.cause(), Cause::Connect(ConnectError::Version(..)))
+}
 
 /// A member to which the coordinator has a session.
 pub(super) struct Peer<T: Transport> {
@@ -204,6 +209,7 @@ impl<T: Transport> Peer<T> {
             Err(CallError::NoSuchMethod(_)) => {
                 Err("it is no node of a transaction store, or one of another version".into())
             }
+            Err(CallError::NoServer(why)) if is_other_version(&why) => Err(why.to_string()),
             Err(_) => return false,
         };
         let limits = self.channel.backends().into_iter().filter_map(|backend| backend.max_request);
@@ -220,6 +226,12 @@ impl<T: Transport> Peer<T> {
         let Some(Ok(member)) = member else { return Err("it does not say who it is".into()) };
         if member.node != self.node {
             return Err(format!("it is node {}; compare the addresses", member.node));
+        }
+        if member.version != me.version {
+            let (theirs, ours) = (member.version, me.version);
+            let why =
+                format!("it has version {theirs} of the store's messages, and this node {ours}");
+            return Err(why + "; run one version of the program on all nodes");
         }
         if member.epoch != me.epoch {
             return Err(format!("it has epoch {}, and this node {}", member.epoch, me.epoch));

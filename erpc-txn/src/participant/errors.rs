@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Role;
+use super::{Role, VERSION};
 use crate::cluster::NodeId;
 use crate::log::{Coordinator, DecodeError, LogError, MAX_THREADS};
 use crate::table::{ConfigError, WriteError};
@@ -21,6 +21,13 @@ pub enum Refusal {
     NotMember(NodeId),
     /// This node has other settings of tables, or places partitions elsewhere.
     Configuration(NodeId),
+    /// The other node has another [version](super::VERSION).
+    Version {
+        /// The other node.
+        node: NodeId,
+        /// Its version.
+        version: u32,
+    },
     /// This node has restarted, and so has lost its replicas.
     Restarted(NodeId),
     /// The transaction has ended.
@@ -78,6 +85,11 @@ impl fmt::Display for Refusal {
                     "node {node} has another configuration; start all nodes with the same one"
                 )
             }
+            Self::Version { node, version } => write!(
+                f,
+                "node {node} has version {version} of the store's messages, and the member {VERSION}; run \
+                 one version of the program on all nodes"
+            ),
             Self::Restarted(node) => write!(
                 f,
                 "node {node} has restarted and lost its replicas; restart the whole cluster"

@@ -21,6 +21,10 @@ use super::{Participant, Refusal};
 use crate::cluster::NodeId;
 use crate::mutants::mutant;
 
+/// The version of the messages between members and of their records. Members of different versions
+/// refuse each other. A change of either needs another number.
+pub const VERSION: u32 = 1;
+
 /// What a member says of itself when it meets another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Introduction {
@@ -32,6 +36,8 @@ pub struct Introduction {
     pub incarnation: u32,
     /// A hash of its configuration: the placement of partitions and the settings of the tables.
     pub configuration: u64,
+    /// Its [`VERSION`].
+    pub version: u32,
 }
 
 /// What a member knows of the others.
@@ -58,6 +64,7 @@ impl Participant {
             node: self.node,
             incarnation: self.incarnation,
             configuration: self.configuration(),
+            version: VERSION,
         }
     }
 
@@ -65,8 +72,11 @@ impl Participant {
     ///
     /// # Errors
     ///
-    /// [`Refusal`] if it has another configuration, is no member, or has restarted.
+    /// [`Refusal`] if it has another version or configuration, is no member, or has restarted.
     pub fn meet(&self, other: Introduction) -> Result<(), Refusal> {
+        if other.version != VERSION {
+            return Err(Refusal::Version { node: other.node, version: other.version });
+        }
         if other.epoch != self.epoch() {
             return Err(Refusal::Epoch(self.epoch()));
         }

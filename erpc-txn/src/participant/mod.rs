@@ -27,8 +27,8 @@ use std::sync::{Arc, Mutex};
 use coordinators::Coordinators;
 pub use coordinators::LogRef;
 pub use errors::{BuildError, Refusal};
-pub use members::Introduction;
 use members::Members;
+pub use members::{Introduction, VERSION};
 use replicas::Replicas;
 
 use crate::cluster::{NodeId, Placement};

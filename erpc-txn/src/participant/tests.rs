@@ -334,6 +334,9 @@ fn a_member_serves_when_all_others_have_accepted_it() {
     let different = member(1, 8, 2).expect("a member");
     let refused = Err(Refusal::Configuration(NodeId(1)));
     assert_eq!(one.meet(different.introduction()), refused);
+    let newer = Introduction { version: VERSION + 1, ..others[0].introduction() };
+    let refused = Err(Refusal::Version { node: NodeId(1), version: VERSION + 1 });
+    assert_eq!(one.meet(newer), refused);
     assert!(matches!(member(3, 1, 1), Err(BuildError::NotMember(NodeId(3)))));
     assert!(matches!(member(1, 1, 0), Err(BuildError::Threads(0))));
 }

@@ -532,7 +532,7 @@ fn buckets(table: &Table) -> BTreeMap<u32, Snapshot> {
     snapshots.map(|snapshot| (snapshot.bucket.index(), snapshot)).collect()
 }
 
-/// Seeds from the environment variables `TXN_FROM` and `TXN_SEEDS`, by default a few.
+/// Seeds from the environment variables `TXN_FROM` and `TXN_SEEDS`, by default 400 from 0.
 #[test]
 fn random_runs_are_serializable() {
     let number = |name: &str, default: u64| {

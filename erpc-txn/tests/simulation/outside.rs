@@ -168,6 +168,31 @@ fn a_program_that_dies_or_dawdles_leaves_no_locks() {
     drop(endpoint);
 }
 
+/// The program knows that its member is gone before it commits.
+#[test]
+fn a_commit_that_cannot_be_sent_is_an_abort() {
+    let cluster = Cluster::start(6, 3, 1, &settings());
+    let (endpoint, outside) = program(&cluster, &[0]);
+    let error = Rc::new(RefCell::new(None));
+    let told = Rc::clone(&error);
+    endpoint.spawn(async move {
+        let limits = Limits::new().deadline(Duration::from_secs(60)).attempts(1);
+        let held = outside.transact_within(limits, async |tx| {
+            tx.insert(KEYS, 1, &b"one".to_vec()).await?;
+            erpc::sleep(Duration::from_secs(3)).await;
+            Ok(())
+        });
+        told.replace(held.await.err());
+    });
+    let is_locked =
+        |cluster: &Cluster| cluster.hosts.iter().any(|host| !host.participant.locks().is_empty());
+    assert!(cluster.run_until(Duration::from_secs(1), is_locked), "it does not lock");
+    cluster.hosts[0].kill();
+    assert!(cluster.run_until(Duration::from_secs(5), |_| error.borrow().is_some()));
+    let lost = error.take();
+    assert!(matches!(lost, Some(TransactError::Aborted(Reason::Disconnected(_)))), "{lost:?}");
+}
+
 #[test]
 fn a_program_that_wants_too_much_is_refused() {
     let cluster = Cluster::start(4, 3, 1, &settings());
