@@ -65,7 +65,7 @@ impl Partitioned {
 
     /// As `look_ahead`, for writes, which look at the old value.
     fn look_ahead_of_puts(&self, burst: Burst<'_, PutRequestView<'_>>) {
-        // Each message is decoded once, so the hashes are kept.
+        // The hashes are kept, so that the hook decodes each message only once.
         let mut hashes = [None; MAX_BURST];
         let keys = burst.iter().filter_map(|request| request.message().key.try_into().ok());
         for (place, key) in hashes.iter_mut().zip(keys) {

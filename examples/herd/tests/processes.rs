@@ -1,18 +1,20 @@
 //! The server as a process, which is killed.
 
-use std::collections::HashSet;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use std::{cell::RefCell, env, fs};
+use std::{env, fs};
 
 use erpc::{CallError, Code, Endpoint};
 use erpc_herd::client::{Partitions, PartitionsError};
 use erpc_herd::proto::{
     GetRequest, LocalCacheClient, LocalSequencerClient, NextRequest, PutRequest,
 };
+use erpc_herd::service::MAX_COUNT;
 use erpc_test_tools::process::Process;
+use erpc_test_tools::random::Random;
 
 /// For anything that takes milliseconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,41 +46,91 @@ fn server(args: &[&str]) -> (Process, Vec<SocketAddr>) {
     (server, addresses)
 }
 
+/// Each round kills the server at a random moment, with calls in flight, after up to six blocks.
 #[test]
 fn a_sequencer_that_is_killed_gives_no_number_again() {
+    const ROUNDS: u64 = 12;
+    /// The smallest that the server allows.
+    const BLOCK: u64 = 2 * MAX_COUNT as u64;
     let folder = Folder::new("sequencer");
     let file = folder.0.join("numbers");
     let file = file.to_str().expect("the path is text");
-    let mut seen = HashSet::new();
-    for round in 0..10_u32 {
-        let (mut server, addresses) = server(&["--partitions", "1", "--sequencer", file]);
+    let block = BLOCK.to_string();
+    let args = ["--partitions", "1", "--sequencer", file, "--block", &block];
+    // Runs of numbers: the first, and the one after the last.
+    let mut given: Vec<(u64, u64)> = Vec::new();
+    for round in 0..ROUNDS {
+        let mut random = Random::new(round);
+        let (mut server, addresses) = server(&args);
         let endpoint = Endpoint::udp().expect("a socket");
         let client = LocalSequencerClient::connect(&endpoint, addresses[0]).expect("it listens");
-        // The server is killed while calls are in flight, after many numbers or at the first one.
-        let numbers: Rc<RefCell<Vec<u64>>> = Rc::default();
-        let wanted = if round % 2 == 0 { 3_000 } else { 1 };
+        let runs: Rc<RefCell<Vec<(u64, u64)>>> = Rc::default();
+        let in_flight: Rc<Cell<u32>> = Rc::default();
+        let taken = || runs.borrow().iter().map(|(first, end)| end - first).sum::<u64>();
+        // In some rounds the server is killed at its first number.
+        let wanted = if round % 4 == 0 { 1 } else { random.below(6 * BLOCK) };
         let began = Instant::now();
-        while numbers.borrow().len() < wanted {
-            assert!(began.elapsed() < PATIENCE, "{} numbers", numbers.borrow().len());
-            for count in 1..=4 {
-                let numbers = Rc::clone(&numbers);
-                let request = NextRequest::new().with_count(count);
-                client.next_with(request, move |reply| {
-                    // Calls in flight when the server is killed fail.
+        while taken() < wanted {
+            assert!(began.elapsed() < PATIENCE, "{} numbers", taken());
+            while in_flight.get() < 16 {
+                in_flight.set(in_flight.get() + 1);
+                let count = 1 << random.below(17);
+                let (runs, in_flight) = (Rc::clone(&runs), Rc::clone(&in_flight));
+                client.next_with(NextRequest::new().with_count(count), move |reply| {
+                    in_flight.set(in_flight.get() - 1);
+                    // A call fails while a block is reserved, and when the server is killed.
                     if let Ok(reply) = reply {
-                        numbers
-                            .borrow_mut()
-                            .extend(reply.first()..reply.first() + u64::from(count));
+                        let first = reply.first();
+                        runs.borrow_mut().push((first, first + u64::from(count)));
                     }
                 });
             }
             endpoint.run_once();
         }
         server.kill();
-        for &number in &*numbers.borrow() {
-            assert!(seen.insert(number), "number {number} came again in round {round}");
-        }
+        given.extend(runs.borrow().iter());
     }
+    let taken: u64 = given.iter().map(|(first, end)| end - first).sum();
+    assert!(taken > ROUNDS * BLOCK, "{taken} numbers are too few to go through the blocks");
+    given.sort_unstable();
+    for pair in given.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "numbers came again: {pair:?}");
+    }
+}
+
+#[test]
+fn a_block_of_less_than_two_calls_is_refused() {
+    let less = (2 * MAX_COUNT - 1).to_string();
+    let (lines, code) = refused(&["server", "--listen", "127.0.0.1:0", "--block", &less]);
+    assert_eq!((lines, code), (Vec::new(), Some(2)));
+}
+
+#[test]
+fn more_memory_than_there_is_is_refused() {
+    // 64 PiB.
+    let args = ["--log-mib", "1048576", "--partitions", "65535"];
+    let (lines, code) = refused(&[&["server", "--listen", "127.0.0.1:0"], &args[..]].concat());
+    assert_eq!((lines, code), (Vec::new(), Some(1)));
+}
+
+/// What a server prints that cannot start, and its exit code.
+fn refused(args: &[&str]) -> (Vec<String>, Option<i32>) {
+    Process::start("herd server", env!("CARGO_BIN_EXE_erpc-herd"), args).ended()
+}
+
+#[test]
+fn the_demonstration_removes_its_files_at_a_signal() {
+    let folder = Folder::new("signal");
+    let temporary = format!("TMPDIR={}", folder.0.display());
+    let program = env!("CARGO_BIN_EXE_erpc-herd");
+    let args = [&temporary, program, "--log-mib", "1", "--keys", "1000", "--secs", "60"];
+    let files = || fs::read_dir(&folder.0).expect("it is there").count();
+    let mut demonstration = Process::start("herd", "env", &args);
+    assert!(demonstration.line().starts_with("all keys written"));
+    assert!(files() >= 2, "the sequencer's file and its lock");
+    demonstration.terminate();
+    assert_eq!(demonstration.ended().1, Some(130));
+    assert_eq!(files(), 0);
 }
 
 #[test]

@@ -155,7 +155,10 @@ impl<C: Consensus> Member<C> {
         self.applied = entry.at.index;
         self.reached.applied += 1;
         if entry.kind == EntryKind::Change {
-            let members = self.core.apply_change(entry);
+            let before = self.core.members();
+            let is_made = self.core.apply_change(entry);
+            let members = self.core.members();
+            assert!(is_made || members == before, "{members:?}");
             assert!(members.are_possible(), "{members:?}");
             self.reached.changes += 1;
         }

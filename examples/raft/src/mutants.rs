@@ -66,7 +66,7 @@ mod chosen {
         TailNotRead,
         /// The checksums of the log are not compared.
         ChecksumNotCompared,
-        /// The lease is twice as long as the others wait with an election.
+        /// The lease is about three times as long as the others wait with an election.
         LeaseTooLong,
         /// A node that has restarted votes although the lease of the old leader may last.
         VotesDuringLease,

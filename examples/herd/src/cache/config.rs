@@ -35,6 +35,12 @@ impl Config {
         self
     }
 
+    /// Bytes of memory that the partition takes.
+    #[must_use]
+    pub const fn memory(self) -> u64 {
+        self.log_bytes as u64 + self.buckets as u64 * 64
+    }
+
     pub(super) fn check(self) -> Result<(), ConfigError> {
         let Self { log_bytes, buckets } = self;
         if !log_bytes.is_power_of_two() || !(MIN_LOG..=MAX_LOG).contains(&log_bytes) {

@@ -14,7 +14,7 @@ use super::{Key, MAX_VALUE};
 /// Words in front of a value's bytes.
 const HEADER: u64 = 3;
 
-/// How many words in front of the head are loaded early: 8 lines.
+/// An append loads the line that is so many words in front of the new head.
 const AHEAD: u64 = 64;
 
 /// Positions are counted modulo this in the index.
@@ -163,7 +163,7 @@ impl Log {
             self.word(at).store(word, Relaxed);
         }
         self.head.store(end, Relaxed);
-        // The next values go here, and if the log is full, the oldest values are here.
+        // One of the next values goes there, and if the log is full, one of the oldest is there.
         prefetch(self.word(end + AHEAD));
         (position, overwritten)
     }

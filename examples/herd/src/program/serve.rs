@@ -2,12 +2,13 @@
 
 use std::error::Error;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use erpc::{Server, ServerHandle, shutdown_signal};
 
-use super::ServerArgs;
+use super::{ServerArgs, memory};
 use crate::cache::{Config, Partition};
 use crate::sequencer::Sequencer;
 use crate::service::{Numbers, Partitioned};
@@ -23,10 +24,13 @@ impl Servers {
     pub(super) fn start(listen: &str, args: &ServerArgs) -> Result<Self, Box<dyn Error>> {
         let first = listen.to_socket_addrs()?.next();
         let first = first.ok_or_else(|| format!("{listen} has no address"))?;
-        let sequencer = args.sequencer.as_deref().map(Sequencer::open).transpose()?;
-        let sequencer = sequencer.map(|sequencer| Arc::new(Numbers(Arc::new(sequencer))));
         let partitions = args.partitions.get();
         let config = Config::new((args.log_mib.get() as usize) << 20);
+        memory::check(config.memory().saturating_mul(partitions.into()))?;
+        let block = NonZeroU64::new(args.block).ok_or("a block has no numbers")?;
+        let open = |file| Sequencer::with_block(file, block);
+        let sequencer = args.sequencer.as_deref().map(open).transpose()?;
+        let sequencer = sequencer.map(|sequencer| Arc::new(Numbers(Arc::new(sequencer))));
         let mut servers = Vec::new();
         for number in 0..partitions {
             let port = match first.port() {

@@ -7,8 +7,10 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Key or value have an impossible length. Nothing was done.
+    /// The call is impossible: a length, or the node to hand over to. Nothing was done.
     Invalid(String),
+    /// The cluster must change before this can be done; the text says how. Nothing was done.
+    Refused(String),
     /// No node has answered in time; the text says what the last attempt met. A write may have been made,
     /// or be made later.
     Unavailable(String),
@@ -24,7 +26,7 @@ pub enum ClientError {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invalid(why) => f.write_str(why),
+            Self::Invalid(why) | Self::Refused(why) => f.write_str(why),
             Self::Unavailable(why) => write!(f, "no leader has answered in time; the last attempt: {why}"),
             Self::Expired => f.write_str(
                 "the session has ended, because many others were opened; whether the write was made is \

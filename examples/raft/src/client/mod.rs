@@ -227,6 +227,9 @@ fn next<R>(address: &str, reply: Result<(Outcome, Option<Leader>, R), CallError>
         Err(error) if error.code() == Code::InvalidArgument => {
             Next::Failed(ClientError::Invalid(error.to_string()))
         }
+        Err(error) if error.code() == Code::FailedPrecondition => {
+            Next::Failed(ClientError::Refused(error.to_string()))
+        }
         Err(error) => Next::Elsewhere(format!("{address}: {error}")),
     }
 }

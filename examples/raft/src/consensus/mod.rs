@@ -319,8 +319,8 @@ pub trait Consensus: Sized {
     /// [`ProposeError`]
     fn change(&mut self, change: &Change, context: Bytes) -> Result<Position, ProposeError>;
 
-    /// Makes a committed change effective.
-    fn apply_change(&mut self, entry: &Entry) -> Members;
+    /// Makes a committed change effective. Returns false if it cannot be made: then no node makes it.
+    fn apply_change(&mut self, entry: &Entry) -> bool;
 
     /// Asks a majority whether this node still leads, for reads. The answer is in
     /// [`Effects::confirmed`]. It may not come; then begin another round.

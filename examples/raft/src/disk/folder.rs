@@ -92,6 +92,7 @@ impl Files for Folder {
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.open.take_if(|(open, _)| open == name);
         fs::remove_file(self.path.join(name))
     }
 }

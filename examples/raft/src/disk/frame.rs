@@ -6,6 +6,9 @@
 //!
 //! A frame is written only when the one before it is on disk. So a crash can damage the last frame only.
 //! If a damaged frame is followed by a whole one, it was not a crash, and the log cannot be trusted.
+//!
+//! The second checksum begins with the salt, a random number of the folder. So no client can write a value
+//! that looks like a frame when it is in a half-written one.
 
 use bytes::Bytes;
 
@@ -15,11 +18,14 @@ use crate::wire::{self, Reader};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"RAFT");
 const HEADER: usize = 24;
+/// The length of a frame that [`mark`] returns.
+pub(super) const MARK: usize = HEADER + 25 + 25;
 
 const ENTRY: u8 = 1;
 const HARD: u8 = 2;
 const SNAPSHOT: u8 = 3;
 const END: u8 = 4;
+const MARK_RECORD: u8 = 5;
 
 /// A part of a frame's body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +36,10 @@ pub(super) enum Record {
     Hard(HardState),
     /// The log ends with this index.
     End(u64),
-    /// There is a snapshot.
+    /// A snapshot of another node replaces the log.
     Snapshot(Position),
+    /// There is a snapshot at a place. The log or a later snapshot has the index `last`.
+    Mark { at: Position, last: u64 },
 }
 
 /// What is at a place of a file.
@@ -47,8 +55,8 @@ pub(super) enum Next {
 }
 
 /// Appends a frame with writes.
-pub(super) fn put_writes(out: &mut Vec<u8>, number: u64, writes: &[Write]) {
-    put(out, number, |body| {
+pub(super) fn put_writes(out: &mut Vec<u8>, salt: u32, number: u64, writes: &[Write]) {
+    put(out, salt, number, |body| {
         for write in writes {
             if let Some(snapshot) = &write.snapshot {
                 put_snapshot(body, snapshot.at);
@@ -69,12 +77,19 @@ pub(super) fn put_writes(out: &mut Vec<u8>, number: u64, writes: &[Write]) {
     });
 }
 
-/// Appends a frame that says that there is a snapshot, and repeats the hard state.
-pub(super) fn put_mark(out: &mut Vec<u8>, number: u64, at: Position, hard: &HardState) {
-    put(out, number, |body| {
-        put_snapshot(body, at);
+/// The frame that begins a segment: it names the last snapshot and the last index, and repeats the hard
+/// state.
+pub(super) fn mark(salt: u32, number: u64, last: u64, at: Position, hard: &HardState) -> Vec<u8> {
+    let mut out = Vec::with_capacity(MARK);
+    put(&mut out, salt, number, |body| {
+        body.push(MARK_RECORD);
+        for field in [at.term, at.index, last] {
+            body.extend_from_slice(&field.to_le_bytes());
+        }
         put_hard(body, hard);
     });
+    assert_eq!(out.len(), MARK, "the records have fixed lengths");
+    out
 }
 
 fn put_hard(body: &mut Vec<u8>, hard: &HardState) {
@@ -90,7 +105,7 @@ fn put_snapshot(body: &mut Vec<u8>, at: Position) {
     body.extend_from_slice(&at.index.to_le_bytes());
 }
 
-fn put(out: &mut Vec<u8>, number: u64, fill: impl FnOnce(&mut Vec<u8>)) {
+fn put(out: &mut Vec<u8>, salt: u32, number: u64, fill: impl FnOnce(&mut Vec<u8>)) {
     let begin = out.len();
     out.resize(begin + HEADER, 0);
     fill(out);
@@ -100,16 +115,16 @@ fn put(out: &mut Vec<u8>, number: u64, fill: impl FnOnce(&mut Vec<u8>)) {
     header[4..12].copy_from_slice(&number.to_le_bytes());
     header[12..16].copy_from_slice(&len.to_le_bytes());
     header[16..20].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
-    let checksum = crc32c::crc32c(&header[..20]);
+    let checksum = crc32c::crc32c_append(salt, &header[..20]);
     header[20..].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// The frame at `at`, which must have this number.
-pub(super) fn next(file: &Bytes, at: usize, number: u64) -> Next {
+pub(super) fn next(file: &Bytes, at: usize, salt: u32, number: u64) -> Next {
     if at == file.len() {
         return Next::End;
     }
-    match whole(&file[at..]) {
+    match whole(&file[at..], salt) {
         Some((found, body)) if found == number => {
             let begin = at + HEADER;
             let body = file.slice(begin..begin + body.len());
@@ -119,7 +134,7 @@ pub(super) fn next(file: &Bytes, at: usize, number: u64) -> Next {
             }
         }
         Some((found, _)) => Next::Damaged(format!("frame {found} is in the place of {number}")),
-        None => match later(&file[at + 1..], number) {
+        None => match later(&file[at + 1..], salt, number) {
             Some(found) => Next::Damaged(format!(
                 "frame {number} at byte {at} is damaged, but frame {found} after it is whole"
             )),
@@ -129,10 +144,10 @@ pub(super) fn next(file: &Bytes, at: usize, number: u64) -> Next {
 }
 
 /// The number and the body of a whole frame.
-fn whole(bytes: &[u8]) -> Option<(u64, &[u8])> {
+fn whole(bytes: &[u8], salt: u32) -> Option<(u64, &[u8])> {
     let mut reader = Reader::new(bytes);
     let header = reader.take(20)?;
-    if reader.u32()? != crc32c::crc32c(header) {
+    if reader.u32()? != crc32c::crc32c_append(salt, header) {
         return None;
     }
     let mut fields = Reader::new(header);
@@ -144,11 +159,11 @@ fn whole(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// The number of the first whole frame after `number`.
-fn later(bytes: &[u8], number: u64) -> Option<u64> {
+fn later(bytes: &[u8], salt: u32, number: u64) -> Option<u64> {
     let magic = MAGIC.to_le_bytes();
     let begins = bytes.windows(4).enumerate().filter(|(_, window)| *window == magic);
     begins
-        .filter_map(|(at, _)| whole(&bytes[at..]))
+        .filter_map(|(at, _)| whole(&bytes[at..], salt))
         .map(|(found, _)| found)
         .find(|found| *found > number)
 }
@@ -164,6 +179,10 @@ fn records(body: &Bytes) -> Option<Vec<Record>> {
                 Record::Hard(HardState { term, vote, commit })
             }
             END => Record::End(reader.u64()?),
+            MARK_RECORD => {
+                let at = Position { term: reader.u64()?, index: reader.u64()? };
+                Record::Mark { at, last: reader.u64()? }
+            }
             SNAPSHOT => Record::Snapshot(Position { term: reader.u64()?, index: reader.u64()? }),
             _ => return None,
         });
@@ -172,6 +191,6 @@ fn records(body: &Bytes) -> Option<Vec<Record>> {
 }
 
 /// The number of the first frame of a file, if it is whole.
-pub(super) fn first_number(file: &[u8]) -> Option<u64> {
-    whole(file).map(|(number, _)| number)
+pub(super) fn first_number(file: &[u8], salt: u32) -> Option<u64> {
+    whole(file, salt).map(|(number, _)| number)
 }

@@ -1,15 +1,20 @@
 //! Which bytes are in which file, and what they mean after a restart.
 //!
-//! * `identity`: the cluster and the node, so that no node starts with the data of another one.
-//! * `log-N`: segments of the log, each a sequence of [frames](super::frame).
+//! * `identity`: the cluster and the node, so that no node starts with the data of another one. It is
+//!   written last: without it, the node is new.
+//! * `log-N`: segments of the log, each a sequence of [frames](super::frame). Each begins with a mark: the
+//!   last index, the place of the last snapshot, and the hard state. So the last segment has the vote. A log
+//!   without the index has lost its begin. One without a mark for the last snapshot has lost its end.
 //! * `snapshot-I`: the state up to index I. Only the last one is kept.
+//!
+//! A crash may bring files back that were removed. They are obsolete, and are removed again.
 
 use bytes::Bytes;
 
 use super::errors::{DiskError, OpenError};
 use super::frame::{self, Next, Record};
 use super::{Files, snapshot};
-use crate::consensus::{HardState, Snapshot, Start, Write};
+use crate::consensus::{HardState, Position, Snapshot, Start, Write};
 use crate::mutants::mutant;
 
 /// Bytes of a segment, after which another one begins.
@@ -35,6 +40,14 @@ pub struct Log<F> {
     /// The number of the next frame.
     next: u64,
     hard: HardState,
+    /// The last index, or less after a snapshot of another node.
+    last: u64,
+    /// Of the last snapshot.
+    snapshot: Position,
+    /// Begins the checksums of frames.
+    salt: u32,
+    /// Bytes of a segment, after which another one begins.
+    pub(super) segment: u64,
 }
 
 #[derive(Debug)]
@@ -61,6 +74,8 @@ pub struct Opened<F> {
 struct Replay {
     start: Start,
     frames: u64,
+    /// The index of the last snapshot that the log names.
+    mark: Option<u64>,
 }
 
 impl<F: Files> Log<F> {
@@ -70,53 +85,97 @@ impl<F: Files> Log<F> {
     /// [`OpenError`]
     pub fn open(files: F, identity: &Identity) -> Result<Opened<F>, OpenError> {
         let names = files.list().map_err(DiskError::of("list", "the folder"))?;
-        let is_new = !names.iter().any(|name| name == IDENTITY);
-        if is_new && names.iter().any(|name| segment_number(name).is_some()) {
-            return Err(OpenError::damaged(IDENTITY, "it is missing, but there is a log"));
-        }
-        if is_new {
-            let log = Self { files, segments: Vec::new(), next: 1, hard: HardState::default() };
+        if !names.iter().any(|name| name == IDENTITY) {
+            let mut log = Self::new(files, 0);
+            log.remove_begun(&names)?;
             return Ok(Opened { log, start: None, torn: 0 });
         }
-        check_identity(&files, identity)?;
+        let salt = check_identity(&files, identity)?;
+        let mut log = Self::new(files, salt);
         let mut replay = Replay::default();
         let mut snapshots: Vec<_> = names.iter().filter(|name| snapshot::is_name(name)).collect();
         snapshots.sort_unstable();
-        if let Some(name) = snapshots.pop() {
-            let bytes = files.read(name).map_err(DiskError::of("read", name))?;
+        if let Some(name) = snapshots.last() {
+            let bytes = log.files.read(name).map_err(DiskError::of("read", name))?;
             let decoded = snapshot::decode(bytes.into());
             replay.start.snapshot =
                 decoded.ok_or_else(|| OpenError::damaged(name, "its checksum is wrong"))?;
         }
         let mut numbers: Vec<_> = names.iter().filter_map(|name| segment_number(name)).collect();
         numbers.sort_unstable();
-        let mut log = Self { files, segments: Vec::new(), next: 1, hard: HardState::default() };
+        let gap = numbers.windows(2).rposition(|pair| pair[0] + 1 != pair[1]);
+        let (obsolete, numbers) = numbers.split_at(gap.map_or(0, |gap| gap + 1));
         let mut torn = 0;
         for (at, &number) in numbers.iter().enumerate() {
             let is_last = at + 1 == numbers.len();
             torn = log.read_segment(number, is_last, &mut replay)?;
         }
-        // A crash may leave snapshots that are obsolete.
-        for name in snapshots {
-            log.files.remove(name).map_err(DiskError::of("remove", name))?;
-        }
+        let is_marked = replay.is_marked(&snapshots)?;
         let start = replay.finish()?;
-        log.hard = start.hard;
+        (log.hard, log.snapshot) = (start.hard, start.snapshot.at);
+        log.last = start.snapshot.at.index + start.entries.len() as u64;
+        if !is_marked {
+            log.begin_segment()?;
+        }
+        for &number in obsolete {
+            log.remove(&segment_name(number))?;
+        }
+        log.clean()?;
         Ok(Opened { log, start: Some(start), torn })
     }
 
-    /// Writes the identity, and the snapshot that the node starts from.
+    fn new(files: F, salt: u32) -> Self {
+        let (hard, snapshot) = (HardState::default(), Position::default());
+        Self {
+            files,
+            segments: Vec::new(),
+            next: 1,
+            hard,
+            last: 0,
+            snapshot,
+            salt,
+            segment: SEGMENT,
+        }
+    }
+
+    /// There is no identity. Removes what [`Log::begin`] has left if a crash has ended it.
+    fn remove_begun(&mut self, names: &[String]) -> Result<(), OpenError> {
+        for name in names {
+            let is_begun = match segment_number(name) {
+                // A node has said nothing to others before it has more than the mark.
+                Some(1) => {
+                    let bytes = self.files.read(name).map_err(DiskError::of("read", name))?;
+                    bytes.len() <= frame::MARK
+                }
+                Some(_) => false,
+                None if snapshot::is_name(name) => *name == snapshot::name(1),
+                None => continue,
+            };
+            if !is_begun {
+                return Err(OpenError::damaged(IDENTITY, "it is missing, but there is a log"));
+            }
+            self.remove(name)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the identity, and what the node starts from. `salt` is a random number.
     ///
     /// # Errors
     /// [`DiskError`]
-    pub fn begin(&mut self, identity: &Identity, first: &Snapshot) -> Result<(), DiskError> {
+    pub fn begin(
+        &mut self,
+        identity: &Identity,
+        first: &Snapshot,
+        salt: u32,
+    ) -> Result<(), DiskError> {
+        (self.salt, self.snapshot, self.last) = (salt, first.at, first.at.index);
         if first.at.index > 0 {
-            let name = snapshot::name(first.at.index);
-            let written = self.files.replace(&name, &snapshot::encode(first));
-            written.map_err(DiskError::of("write", &name))?;
+            self.write_snapshot(first)?;
         }
+        self.begin_segment()?;
         // Last: without it, the node is new.
-        let written = self.files.replace(IDENTITY, &identity.encode());
+        let written = self.files.replace(IDENTITY, &identity.encode(salt));
         written.map_err(DiskError::of("write", IDENTITY))
     }
 
@@ -128,16 +187,25 @@ impl<F: Files> Log<F> {
         for installed in writes.iter().filter_map(|write| write.snapshot.as_ref()) {
             self.write_snapshot(installed)?;
         }
+        if self.segments.last().is_none_or(|segment| segment.len >= self.segment) {
+            self.begin_segment()?;
+        }
         let mut bytes = Vec::new();
-        frame::put_writes(&mut bytes, self.next, writes);
+        frame::put_writes(&mut bytes, self.salt, self.next, writes);
         let entries = writes.iter().flat_map(|write| &write.entries);
         let last = entries.map(|entry| entry.at.index).max().unwrap_or(0);
         let installed = writes.iter().filter_map(|write| write.snapshot.as_ref()).next_back();
         let last = last.max(installed.map_or(0, |snapshot| snapshot.at.index));
         self.append(&bytes, last)?;
+        for write in writes {
+            let installed = write.snapshot.as_ref().map(|snapshot| snapshot.at.index);
+            let last = installed.unwrap_or(self.last).min(write.end.unwrap_or(u64::MAX));
+            self.last = write.entries.last().map_or(last, |entry| entry.at.index);
+        }
         self.hard = writes.iter().filter_map(|write| write.hard).next_back().unwrap_or(self.hard);
         if let Some(installed) = installed {
-            self.clean(installed.at.index)?;
+            self.snapshot = installed.at;
+            self.clean()?;
         }
         Ok(())
     }
@@ -148,13 +216,10 @@ impl<F: Files> Log<F> {
     /// [`DiskError`]. The log must not be used any more.
     pub fn save(&mut self, snapshot: &Snapshot) -> Result<(), DiskError> {
         self.write_snapshot(snapshot)?;
-        // The segment that ends here becomes obsolete with one of the next snapshots. The new one
-        // begins with the hard state, which was in old segments only.
-        self.begin_segment();
-        let mut bytes = Vec::new();
-        frame::put_mark(&mut bytes, self.next, snapshot.at, &self.hard);
-        self.append(&bytes, snapshot.at.index)?;
-        self.clean(snapshot.at.index)
+        self.snapshot = snapshot.at;
+        // The segment that ends here becomes obsolete with one of the next snapshots.
+        self.begin_segment()?;
+        self.clean()
     }
 
     /// Gives back the files.
@@ -173,16 +238,15 @@ impl<F: Files> Log<F> {
         written.map_err(DiskError::of("write", &name))
     }
 
-    fn begin_segment(&mut self) {
+    /// Begins a segment with a mark.
+    fn begin_segment(&mut self) -> Result<(), DiskError> {
         let number = self.segments.last().map_or(1, |segment| segment.number + 1);
         self.segments.push(Segment { number, len: 0, last: 0 });
+        let bytes = frame::mark(self.salt, self.next, self.last, self.snapshot, &self.hard);
+        self.append(&bytes, self.snapshot.index)
     }
 
     fn append(&mut self, bytes: &[u8], last: u64) -> Result<(), DiskError> {
-        let is_full = |segment: &Segment| segment.len >= SEGMENT;
-        if self.segments.last().is_none_or(is_full) {
-            self.begin_segment();
-        }
         let Some(segment) = self.segments.last_mut() else { unreachable!("one was begun") };
         let name = segment_name(segment.number);
         self.files.append(&name, bytes).map_err(DiskError::of("write", &name))?;
@@ -193,19 +257,22 @@ impl<F: Files> Log<F> {
         Ok(())
     }
 
-    /// Deletes snapshots and segments that the snapshot at `index` makes obsolete. The last segment
-    /// stays, and with it the hard state.
-    fn clean(&mut self, index: u64) -> Result<(), DiskError> {
-        let keep = snapshot::name(index);
+    /// Deletes snapshots and segments that the last snapshot makes obsolete. The last segment stays.
+    fn clean(&mut self) -> Result<(), DiskError> {
+        let keep = snapshot::name(self.snapshot.index);
         let names = self.files.list().map_err(DiskError::of("list", "the folder"))?;
         for name in names.iter().filter(|name| snapshot::is_name(name) && **name != keep) {
-            self.files.remove(name).map_err(DiskError::of("remove", name))?;
+            self.remove(name)?;
         }
-        while self.segments.len() > 1 && self.segments[0].last <= index {
+        while self.segments.len() > 1 && self.segments[0].last <= self.snapshot.index {
             let name = segment_name(self.segments.remove(0).number);
-            self.files.remove(&name).map_err(DiskError::of("remove", &name))?;
+            self.remove(&name)?;
         }
         Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> Result<(), DiskError> {
+        self.files.remove(name).map_err(DiskError::of("remove", name))
     }
 
     /// Reads a segment. Returns the number of bytes that were torn off its end.
@@ -220,11 +287,11 @@ impl<F: Files> Log<F> {
         let file = Bytes::from(read);
         let mut segment = Segment { number, len: 0, last: 0 };
         if replay.frames == 0 {
-            self.next = frame::first_number(&file).unwrap_or(self.next);
+            self.next = frame::first_number(&file, self.salt).unwrap_or(self.next);
         }
         let mut torn = 0;
         loop {
-            match frame::next(&file, segment.len as usize, self.next) {
+            match frame::next(&file, segment.len as usize, self.salt, self.next) {
                 Next::End => break,
                 Next::Frame { records, end } => {
                     if mutant!(TailNotRead) && is_last && end == file.len() {
@@ -263,7 +330,7 @@ impl Record {
         match self {
             Self::Entry(entry) => entry.at.index,
             Self::Hard(_) | Self::End(_) => 0,
-            Self::Snapshot(at) => at.index,
+            Self::Snapshot(at) | Self::Mark { at, .. } => at.index,
         }
     }
 }
@@ -289,17 +356,34 @@ impl Replay {
                 entries.push(entry);
             }
             Record::Snapshot(at) => {
-                if self.start.snapshot.at.index < at.index {
-                    return Err(format!("the snapshot of entry {} is missing", at.index));
-                }
+                self.note(at)?;
                 self.cut(at);
+            }
+            Record::Mark { at, last } => {
+                self.note(at)?;
+                let entries = &mut self.start.entries;
+                entries.retain(|entry| entry.at.index > at.index);
+                let found = entries.last().map_or(0, |entry| entry.at.index);
+                if last > found.max(self.start.snapshot.at.index) {
+                    return Err(format!("entries up to {last} are missing before it"));
+                }
             }
         }
         Ok(())
     }
 
+    /// The log names a snapshot.
+    fn note(&mut self, at: Position) -> Result<(), String> {
+        if self.start.snapshot.at.index < at.index {
+            let index = at.index;
+            return Err(format!("the snapshot of entry {index} is missing, or a later one"));
+        }
+        self.mark = Some(at.index);
+        Ok(())
+    }
+
     /// The log before a snapshot is obsolete, and after it unless it contradicts the snapshot.
-    fn cut(&mut self, at: crate::consensus::Position) {
+    fn cut(&mut self, at: Position) {
         let entries = &mut self.start.entries;
         let follows = entries.iter().any(|entry| entry.at == at)
             || entries.first().is_some_and(|first| first.at.index == at.index + 1);
@@ -308,6 +392,20 @@ impl Replay {
         } else {
             entries.clear();
         }
+    }
+
+    /// Whether the log names the last snapshot. If a crash came before that, the one that it names is still
+    /// there.
+    fn is_marked(&self, snapshots: &[&String]) -> Result<bool, OpenError> {
+        let last = self.start.snapshot.at.index;
+        let Some(mark) = self.mark else {
+            return Err(OpenError::damaged("the log", "it is missing"));
+        };
+        if mark < last && mark > 0 && !snapshots.contains(&&snapshot::name(mark)) {
+            let why = format!("its end is missing: there is a later snapshot, of entry {last}");
+            return Err(OpenError::damaged("the log", why));
+        }
+        Ok(mark == last)
     }
 
     fn finish(mut self) -> Result<Start, OpenError> {
@@ -331,8 +429,9 @@ impl Replay {
 }
 
 impl Identity {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = b"raftid02".to_vec();
+    fn encode(&self, salt: u32) -> Vec<u8> {
+        let mut out = b"raftid03".to_vec();
+        out.extend_from_slice(&salt.to_le_bytes());
         out.extend_from_slice(&self.node.to_le_bytes());
         crate::wire::put_bytes(&mut out, self.cluster.as_bytes());
         crate::wire::put_bytes(&mut out, self.algorithm.as_bytes());
@@ -340,15 +439,16 @@ impl Identity {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    /// With the salt.
+    fn decode(bytes: &[u8]) -> Option<(Self, u32)> {
         let (body, checksum) = bytes.split_last_chunk::<4>()?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
             return None;
         }
-        let mut reader = crate::wire::Reader::new(body.strip_prefix(b"raftid02")?);
-        let node = reader.u64()?;
+        let mut reader = crate::wire::Reader::new(body.strip_prefix(b"raftid03")?);
+        let (salt, node) = (reader.u32()?, reader.u64()?);
         let mut text = || String::from_utf8(reader.bytes()?.to_vec()).ok();
-        Some(Self { cluster: text()?, algorithm: text()?, node })
+        Some((Self { cluster: text()?, algorithm: text()?, node }, salt))
     }
 }
 
@@ -358,12 +458,14 @@ impl std::fmt::Display for Identity {
     }
 }
 
-fn check_identity(files: &impl Files, wanted: &Identity) -> Result<(), OpenError> {
+/// Returns the salt.
+fn check_identity(files: &impl Files, wanted: &Identity) -> Result<u32, OpenError> {
     let bytes = files.read(IDENTITY).map_err(DiskError::of("read", IDENTITY))?;
     let found = Identity::decode(&bytes);
-    let found = found.ok_or_else(|| OpenError::damaged(IDENTITY, "its checksum is wrong"))?;
+    let (found, salt) =
+        found.ok_or_else(|| OpenError::damaged(IDENTITY, "its checksum is wrong"))?;
     if found == *wanted {
-        return Ok(());
+        return Ok(salt);
     }
     Err(OpenError::Foreign { found: found.to_string(), wanted: wanted.to_string() })
 }

@@ -90,7 +90,7 @@ pub trait Files {
     /// As the system says.
     fn truncate(&mut self, name: &str, len: u64) -> io::Result<()>;
 
-    /// Deletes a file. It may come back after a crash.
+    /// Deletes a file. After a crash it may come back, unless a file was replaced or created meanwhile.
     ///
     /// # Errors
     /// As the system says.

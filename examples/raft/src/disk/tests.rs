@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
-use super::{Files, Identity, Log, OpenError};
+use super::{Files, Identity, Log, OpenError, frame};
 use crate::consensus::{Addresses, Entry, EntryKind, HardState, Position, Snapshot, Start, Write};
 
 /// Files in memory. Clones are the same files.
@@ -58,6 +58,8 @@ impl MemFiles {
     }
 }
 
+const SALT: u32 = 0x5eed;
+
 fn identity() -> Identity {
     Identity { cluster: "test".into(), algorithm: "raft".into(), node: 1 }
 }
@@ -78,7 +80,7 @@ fn begun() -> (MemFiles, Log<MemFiles>) {
     let mut opened = Log::open(files.clone(), &identity()).expect("it is new");
     assert!(opened.start.is_none());
     let first = Start::first(Addresses([(1, "a".to_owned())].into())).snapshot;
-    opened.log.begin(&identity(), &first).expect("it is in memory");
+    opened.log.begin(&identity(), &first, SALT).expect("it is in memory");
     (files, opened.log)
 }
 
@@ -129,6 +131,27 @@ fn snapshots_make_files_obsolete_and_keep_the_votes() {
     let start = reopened(&files).expect("it is whole");
     assert_eq!(start.snapshot.at.index, 6);
     assert_eq!((start.entries, start.hard.vote), (vec![entry(2, 7)], 1));
+}
+
+#[test]
+fn full_segments_keep_what_follows_the_snapshot() {
+    let (files, mut log) = begun();
+    log.segment = 200;
+    let at = Position { term: 2, index: 6 };
+    for index in 2..=20 {
+        log.write(&[write(index, vec![entry(2, index)], index - 1)]).expect("memory");
+        if index == 12 {
+            log.save(&Snapshot { at, data: "state".into(), ..Snapshot::default() })
+                .expect("memory");
+        }
+    }
+    let names = files.list().expect("memory");
+    assert!(names.iter().filter(|name| name.starts_with("log-")).count() > 5, "{names:?}");
+    assert!(!names.contains(&"log-00000000000000000001".to_owned()), "{names:?}");
+    let start = reopened(&files).expect("it is whole");
+    assert_eq!(start.snapshot.at, at);
+    assert_eq!(start.entries, (7..=20).map(|index| entry(2, index)).collect::<Vec<_>>());
+    assert_eq!(start.hard, HardState { term: 2, vote: 1, commit: 19 });
 }
 
 #[test]
@@ -206,12 +229,109 @@ fn missing_and_damaged_files_are_errors_that_name_them() {
     let remove = |prefix: &'static str| {
         move |files: &MemFiles| files.0.borrow_mut().retain(|name, _| !name.starts_with(prefix))
     };
-    expect(&remove("snapshot-"), "the snapshot of entry 6 is missing");
+    expect(&remove("snapshot-"), "the snapshot of entry 1 is missing, or a later one");
     expect(&remove("identity"), "identity is damaged: it is missing");
+    expect(&remove("log-"), "the log is damaged: it is missing");
+    // The first segment has entry 7, the second one begins with the snapshot.
+    expect(&remove("log-00000000000000000001"), "entries up to 7 are missing");
+    expect(&remove("log-00000000000000000002"), "a later snapshot, of entry 6");
     expect(
         &|files| files.0.borrow_mut().values_mut().for_each(|bytes| bytes[9] ^= 1),
         "identity is damaged",
     );
+}
+
+#[test]
+fn a_young_node_without_its_log_is_refused() {
+    let (files, _) = begun();
+    files.0.borrow_mut().retain(|name, _| !name.starts_with("log-"));
+    let error = reopened(&files).expect_err("its vote is lost").to_string();
+    assert!(error.contains("the log is damaged: it is missing"), "{error}");
+}
+
+/// The files after each of the steps in which a node begins, as a crash may leave them.
+#[test]
+fn a_begin_that_a_crash_has_ended_is_repeated() {
+    let (whole, _) = begun();
+    let names = ["snapshot-00000000000000000001", "log-00000000000000000001", "identity"];
+    for steps in 0..names.len() {
+        let files = whole.copy();
+        files.0.borrow_mut().retain(|name, _| names[..steps].contains(&name.as_str()));
+        let mut opened = Log::open(files.clone(), &identity()).expect("nothing is lost");
+        assert!(opened.start.is_none(), "{steps} steps");
+        let first = Start::first(Addresses([(1, "a".to_owned())].into())).snapshot;
+        opened.log.begin(&identity(), &first, SALT).expect("it is in memory");
+        assert_eq!(*files.0.borrow(), *whole.0.borrow());
+    }
+}
+
+/// A crash after a snapshot was written, and before the log names it.
+#[test]
+fn a_snapshot_that_a_crash_has_interrupted_is_finished() {
+    let (files, mut log) = written();
+    let at = |index| Position { term: 2, index };
+    let snapshot = |index| Snapshot { at: at(index), data: "state".into(), ..Snapshot::default() };
+    log.save(&snapshot(4)).expect("memory");
+    let crashed = files.copy();
+    log.save(&snapshot(6)).expect("memory");
+    let name = "snapshot-00000000000000000006";
+    let bytes = files.read(name).expect("it was written");
+    crashed.0.borrow_mut().insert(name.into(), bytes);
+    for turn in 0..2 {
+        let start = reopened(&crashed).expect("it is whole");
+        assert_eq!((start.snapshot.at, start.entries), (at(6), vec![entry(2, 7)]), "turn {turn}");
+        assert_eq!(start.hard, HardState { term: 2, vote: 1, commit: 6 });
+    }
+}
+
+/// A folder may forget that files were removed, any of them.
+#[test]
+fn removed_files_may_come_back() {
+    let (files, mut log) = begun();
+    let mut removed = BTreeMap::new();
+    for index in 2..=6 {
+        log.write(&[write(index, vec![entry(2, index), entry(2, index + 1)], index)])
+            .expect("memory");
+        let before = files.copy();
+        let at = Position { term: 2, index: index + 1 };
+        // Without entries after the snapshot, all earlier segments are obsolete.
+        log.save(&Snapshot { at, data: "state".into(), ..Snapshot::default() }).expect("memory");
+        removed.extend(before.0.take());
+    }
+    let expected = reopened(&files).expect("it is whole");
+    removed.retain(|name, _| !files.0.borrow().contains_key(name));
+    assert!(removed.len() >= 8, "{:?}", removed.keys());
+    for subset in 0..1 << removed.len() {
+        let files = files.copy();
+        let returned = removed.iter().enumerate().filter(|(bit, _)| subset >> bit & 1 == 1);
+        let returned = returned.map(|(_, (name, bytes))| (name.clone(), bytes.clone()));
+        files.0.borrow_mut().extend(returned);
+        for _ in 0..2 {
+            let start = reopened(&files).unwrap_or_else(|error| panic!("{subset:b}: {error}"));
+            assert_eq!(start.snapshot, expected.snapshot, "{subset:b}");
+            assert_eq!((start.hard, &start.entries), (expected.hard, &expected.entries));
+        }
+    }
+}
+
+/// A client's value may look like a frame. With another salt, it is none.
+#[test]
+fn a_frame_in_a_torn_value_is_no_damage() {
+    for (salt, is_found) in [(SALT ^ 1, false), (SALT, true)] {
+        let (files, mut log) = written();
+        let forged =
+            frame::mark(salt, 1000, 4, Position { term: 2, index: 4 }, &HardState::default());
+        let data = [forged, vec![0; 100]].concat().into();
+        let entries = vec![Entry { data, ..entry(2, 8) }];
+        log.write(&[write(4, entries, 6)]).expect("memory");
+        let name = files.log();
+        if let Some(bytes) = files.0.borrow_mut().get_mut(&name) {
+            bytes.truncate(bytes.len() - 50);
+        }
+        let start = reopened(&files);
+        // With the same salt, the frame that ends early seems to be damaged.
+        assert_eq!(start.is_err(), is_found, "{start:?}");
+    }
 }
 
 #[test]

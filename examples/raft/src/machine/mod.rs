@@ -21,8 +21,10 @@ use crate::mutants::mutant;
 /// What a command has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// Nothing: no command, or one that is damaged.
+    /// Nothing: no command, or one that is damaged, or a change of the members that cannot be made.
     Nothing,
+    /// The members have changed.
+    Changed,
     /// Opened this session.
     Opened(u64),
     /// The write is done, now or before. `swapped` is false if the key did not have the expected

@@ -43,7 +43,8 @@ impl<T: Transport> Front<T> {
 }
 
 fn inbox<T: Transport>() -> Result<Rc<Inbox>, Status> {
-    let endpoint = Endpoint::<T>::current().ok_or(Status::internal("not in an event loop"))?;
+    let endpoint =
+        Endpoint::<T>::current().ok_or_else(|| Status::internal("not in an event loop"))?;
     Ok(Inbox::of(&endpoint))
 }
 

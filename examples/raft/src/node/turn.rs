@@ -65,7 +65,7 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         parts: Parts<C, D, T>,
         inbox: Rc<Inbox>,
     ) -> Result<Self, NodeError> {
-        let Parts { settings, core, snapshot, disk, clock, connect } = parts;
+        let Parts { settings, core, snapshot, disk, clock, connect, hear } = parts;
         let machine = match snapshot.at.index {
             0 => Machine::default(),
             _ => Machine::decode(&snapshot.data)?,
@@ -74,6 +74,7 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         let mut peers = Peers::new(&settings, cluster, connect, Rc::clone(&inbox));
         peers.follow(endpoint, machine.addresses());
         let now = clock();
+        let waiting = Waiting::new(hear.map(|hear| (Rc::clone(&clock), hear)));
         Ok(Self {
             settings,
             cluster,
@@ -85,7 +86,7 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
             mail: Mail::default(),
             effects: Effects::default(),
             peers,
-            waiting: Waiting::default(),
+            waiting,
             reads: Reads::default(),
             lease: Lease::default(),
             arriving: Arriving::default(),
@@ -280,10 +281,12 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         // A leader that leaves hands over first; otherwise nobody would answer this call.
         let me = self.settings.id;
         let leaves = change.remove.contains(&me) || change.learners.contains(&me);
-        let proposed = match leaves {
-            true => Err(ProposeError::Busy),
-            false => self.core.change(&change, addresses.encode().into()),
-        };
+        if leaves && self.core.status().role == Role::Leader {
+            let text = format!("node {me} leads; transfer the leadership first");
+            responder.fail(Status::failed_precondition(text));
+            return;
+        }
+        let proposed = self.core.change(&change, addresses.encode().into());
         match proposed {
             Ok(at) => {
                 self.lease.wait_for(at.index);
@@ -300,9 +303,21 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
     fn hand_over(&mut self, to: NodeId, responder: erpc::Responder<proto::TransferReply>) {
         let leader = Some(self.leader());
         let status = self.core.status();
+        let members = self.core.members();
+        let leads = status.role == Role::Leader;
+        if leads && to != 0 && (to == self.settings.id || !members.votes(to)) {
+            let others = members.voters.iter().filter(|id| **id != self.settings.id);
+            let others: Vec<_> = others.map(ToString::to_string).collect();
+            responder.fail(Status::invalid_argument(format!(
+                "node {to} cannot take over from node {}; others with a vote are: {}",
+                self.settings.id,
+                others.join(", ")
+            )));
+            return;
+        }
         let to = if to == 0 { self.core.successor() } else { Some(to) };
         let outcome = match to {
-            Some(to) if status.role == Role::Leader => {
+            Some(to) if leads => {
                 self.lease.give_up(status.term);
                 self.core.transfer(to);
                 Outcome::Done
@@ -492,13 +507,13 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         self.since_snapshot += entry.data.len() as u64 + 32;
         let applied = match entry.kind {
             EntryKind::Command => self.machine.apply(entry.at.index, &entry.data),
-            EntryKind::Change => {
-                let members = self.core.apply_change(entry).all();
+            EntryKind::Change if self.core.apply_change(entry) => {
                 let added = Addresses::decode(&entry.context).unwrap_or_default();
-                self.machine.set_addresses(added, &members);
+                self.machine.set_addresses(added, &self.core.members().all());
                 self.follow();
-                Applied::Nothing
+                Applied::Changed
             }
+            EntryKind::Change => Applied::Nothing,
         };
         self.waiting.applied(entry.at, applied, leader);
     }
@@ -519,7 +534,8 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         has_asked
     }
 
-    /// Lets the reads that wait read, if the lease lasts, or asks for them. Returns whether it has asked.
+    /// Confirms the waiting reads if the lease lasts; otherwise asks the other nodes whether this one
+    /// still leads. Returns whether it has asked.
     fn confirm_reads(&mut self) -> bool {
         let mut has_asked = false;
         let status = self.core.status();

@@ -1,9 +1,11 @@
 //! Calls that wait until their entry is committed and applied.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use erpc::Responder;
+use erpc::{Responder, Status};
 
+use super::{Clock, Hear};
 use crate::consensus::Position;
 use crate::machine::Applied;
 use crate::mutants::mutant;
@@ -17,14 +19,20 @@ pub(super) enum Caller {
 }
 
 /// All that wait, in the order of their entries.
-#[derive(Default)]
 pub(super) struct Waiting {
-    callers: VecDeque<(Position, Caller)>,
+    /// With the time of the proposal, if it is measured.
+    callers: VecDeque<(Position, Caller, Duration)>,
+    measure: Option<(Clock, Hear)>,
 }
 
 impl Waiting {
+    pub(super) fn new(measure: Option<(Clock, Hear)>) -> Self {
+        Self { callers: VecDeque::new(), measure }
+    }
+
     pub(super) fn push(&mut self, at: Position, caller: Caller) {
-        self.callers.push_back((at, caller));
+        let now = self.measure.as_ref().map_or(Duration::ZERO, |(clock, _)| clock());
+        self.callers.push_back((at, caller, now));
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -33,7 +41,10 @@ impl Waiting {
 
     /// The entry at `at` is applied. Answers its caller.
     pub(super) fn applied(&mut self, at: Position, applied: Applied, leader: &Leader) {
-        while let Some((waits, caller)) = self.pop_if(|waits| waits.index <= at.index) {
+        while let Some((waits, caller, begun)) = self.pop_if(|waits| waits.index <= at.index) {
+            if let Some((clock, hear)) = self.measure.as_mut().filter(|_| waits == at) {
+                hear(clock().saturating_sub(begun));
+            }
             if waits == at || mutant!(TermNotCompared) && waits.index == at.index {
                 caller.answer(applied);
             } else {
@@ -48,13 +59,16 @@ impl Waiting {
         if mutant!(TermNotCompared) {
             return;
         }
-        while let Some((_, caller)) = self.pop_if(|waits| Some(waits.term) != term) {
+        while let Some((_, caller, _)) = self.pop_if(|waits| Some(waits.term) != term) {
             caller.refuse(Outcome::NotLeader, leader);
         }
     }
 
-    fn pop_if(&mut self, wanted: impl Fn(Position) -> bool) -> Option<(Position, Caller)> {
-        let is_wanted = self.callers.front().is_some_and(|(waits, _)| wanted(*waits));
+    fn pop_if(
+        &mut self,
+        wanted: impl Fn(Position) -> bool,
+    ) -> Option<(Position, Caller, Duration)> {
+        let is_wanted = self.callers.front().is_some_and(|(waits, ..)| wanted(*waits));
         if is_wanted { self.callers.pop_front() } else { None }
     }
 }
@@ -62,9 +76,14 @@ impl Waiting {
 impl Caller {
     /// The entry was applied.
     pub(super) fn answer(self, applied: Applied) {
+        if let (Self::Change(_), Applied::Nothing) = (&self, applied) {
+            let text =
+                "the members that there are cannot be changed in this way; nothing has changed";
+            return self.fail(Status::failed_precondition(text));
+        }
         let (outcome, swapped) = match applied {
             Applied::Written { swapped } => (Outcome::Done, swapped),
-            Applied::Opened(_) | Applied::Nothing => (Outcome::Done, false),
+            Applied::Opened(_) | Applied::Changed | Applied::Nothing => (Outcome::Done, false),
             Applied::Expired => (Outcome::Expired, false),
             Applied::Stale => (Outcome::Stale, false),
         };
@@ -74,6 +93,15 @@ impl Caller {
             Self::Write(to) => to.send(&proto::WriteReply { outcome, swapped, leader: None }),
             Self::Open(to) => to.send(&proto::OpenReply { outcome, session, leader: None }),
             Self::Change(to) => to.send(&proto::ChangeReply { outcome, leader: None }),
+        }
+    }
+
+    /// The call is wrong. It has no effect.
+    pub(super) fn fail(self, status: Status) {
+        match self {
+            Self::Write(to) => to.fail(status),
+            Self::Open(to) => to.fail(status),
+            Self::Change(to) => to.fail(status),
         }
     }
 

@@ -121,7 +121,7 @@ fn open_with<C: Consensus + 'static>(
             let start = match opened.start {
                 Some(start) => start,
                 None => {
-                    let begun = opened.log.begin(&identity, &first.snapshot);
+                    let begun = opened.log.begin(&identity, &first.snapshot, random()? as u32);
                     begun.map_err(Failure::of("the node cannot begin"))?;
                     first
                 }
@@ -146,11 +146,11 @@ fn open_with<C: Consensus + 'static>(
         Some(LocalPeerClient::new(Channel::to(endpoint, vec![route]).build()))
     });
     let clock = Rc::new(clock);
-    let snapshot = start.snapshot;
+    let (snapshot, hear) = (start.snapshot, None);
     let task = match log {
         None => {
             let disk = Volatile::default();
-            node::start(&endpoint, Parts { settings, core, snapshot, disk, clock, connect })
+            node::start(&endpoint, Parts { settings, core, snapshot, disk, clock, connect, hear })
         }
         Some(log) => {
             let handle = endpoint.handle();
@@ -159,7 +159,7 @@ fn open_with<C: Consensus + 'static>(
                 handle.submit(|endpoint| Inbox::of(endpoint).wake()).unwrap_or_default();
             };
             let disk = DiskThread::start(log, wake).map_err(Failure::of("no thread"))?;
-            node::start(&endpoint, Parts { settings, core, snapshot, disk, clock, connect })
+            node::start(&endpoint, Parts { settings, core, snapshot, disk, clock, connect, hear })
         }
     };
     let task = task.map_err(Failure::of("the node cannot start"))?;

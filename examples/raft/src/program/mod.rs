@@ -7,6 +7,7 @@
 //! raft client --connect 127.0.0.1:4001 status
 //! ```
 
+mod alone;
 mod args;
 mod bench;
 mod client;

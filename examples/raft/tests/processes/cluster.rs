@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use erpc::transport::udp::UdpRoute;
@@ -44,13 +45,7 @@ impl Cluster {
         first: &Path,
     ) -> Self {
         let folder = folder(name);
-        // Other programs may take the ports between this and the start of the nodes; that is rare.
-        let sockets: Vec<_> = (0..3)
-            .map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are ports"))
-            .collect();
-        let addresses =
-            sockets.iter().map(|socket| socket.local_addr().expect("it is bound")).collect();
-        drop(sockets);
+        let addresses = (0..3).map(|_| free_address()).collect();
         let arguments = arguments.iter().map(ToString::to_string).collect();
         let children = vec![None, None, None];
         let mut cluster =
@@ -124,6 +119,13 @@ impl Cluster {
         child.wait_with_output().expect("it is ours")
     }
 
+    /// Runs the program as a client, until it ends.
+    pub(crate) fn run_client(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_erpc-raft"));
+        command.args(["client", "--connect", &self.addresses().join(",")]).args(arguments);
+        command.stdin(Stdio::null()).output().expect("the program is built")
+    }
+
     pub(crate) fn address(&self, id: u64) -> String {
         self.addresses[id as usize - 1].to_string()
     }
@@ -161,6 +163,21 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(begun.elapsed() < PATIENCE, "waited too long until {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// An address that the clients of other tests do not get from the system, and no other cluster has. Other
+/// programs may take it before the node starts; that is rare.
+fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16 % 1000 * 20;
+    loop {
+        // From 10,000 to 32,767: Linux gives higher ones to clients.
+        let port = 10_000 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 22_768;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if UdpSocket::bind(address).is_ok() {
+            return address;
+        }
     }
 }
 

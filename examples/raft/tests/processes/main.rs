@@ -16,6 +16,22 @@ const OMNI_PAXOS: [&str; 2] = ["--consensus", "omni-paxos"];
 /// For anything that takes milliseconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The outages of a run with kills.
+#[derive(Clone, Copy)]
+struct Outages {
+    /// The median must be below. A machine that is busy for a while prolongs some outages, not half of them.
+    bound: Duration,
+    /// So long a killed node is down. Longer outages are not told apart.
+    down: Duration,
+}
+
+/// With the timers that a node has by default.
+const DEFAULT: Outages =
+    Outages { bound: Duration::from_millis(500), down: Duration::from_millis(600) };
+/// With timers for a local network.
+const FAST: Outages =
+    Outages { bound: Duration::from_millis(100), down: Duration::from_millis(200) };
+
 /// What the clients of a run share.
 struct Shared {
     calls: RefCell<Vec<Call>>,
@@ -63,15 +79,20 @@ async fn load(nodes: Nodes, key: Vec<u8>, shared: Rc<Shared>, begun: Instant) {
 /// lost, and no read is stale: the history is linearizable.
 #[test]
 fn killed_nodes_lose_nothing() {
-    kill_nodes("kills", &[]);
+    kill_nodes("kills", &[], DEFAULT);
 }
 
 #[test]
 fn killed_nodes_of_omni_paxos_lose_nothing() {
-    kill_nodes("kills-omni", &OMNI_PAXOS);
+    kill_nodes("kills-omni", &OMNI_PAXOS, DEFAULT);
 }
 
-fn kill_nodes(name: &str, arguments: &[&str]) {
+#[test]
+fn killed_nodes_with_short_timers_are_replaced_soon() {
+    kill_nodes("kills-fast", &["--election-ms", "20"], FAST);
+}
+
+fn kill_nodes(name: &str, arguments: &[&str], outages: Outages) {
     let secs = std::env::var("RAFT_SECS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
     let mut cluster = Cluster::start(name, Durability::Disk, arguments);
     let patience = Patience { call: PATIENCE, ..Patience::default() };
@@ -90,12 +111,12 @@ fn kill_nodes(name: &str, arguments: &[&str]) {
         .collect();
     let (mut kills, mut gaps, mut victim) = (0, Vec::new(), leader);
     while begun.elapsed() < Duration::from_secs(secs) {
-        endpoint.run_for(Duration::from_millis(300));
+        endpoint.run_for(outages.down / 2);
         shared.gap.set(Duration::ZERO);
         shared.answered.set(Instant::now());
         cluster.kill(victim);
         kills += 1;
-        endpoint.run_for(Duration::from_millis(600));
+        endpoint.run_for(outages.down);
         if kills % 2 == 1 {
             gaps.push(shared.gap.get().max(shared.answered.get().elapsed()));
         }
@@ -116,6 +137,8 @@ fn kill_nodes(name: &str, arguments: &[&str]) {
         "{kills} kills, {} calls; longest times without an answer when the leader was killed: {gaps:?}",
         calls.len()
     );
+    let median = gaps[(gaps.len() - 1) / 2];
+    assert!(median < outages.bound, "half of the outages take {median:?} or more: {gaps:?}");
     assert!(kills >= 4 && calls.len() >= 100, "{kills} kills, {} calls", calls.len());
     assert_eq!(check(&calls, 1_000_000_000), Verdict::Linearizable);
 }
@@ -199,6 +222,26 @@ fn stop_leader(name: &str, arguments: &[&str]) {
     }
 }
 
+/// The program shows why a call is impossible, and fails at once.
+#[test]
+fn the_program_shows_why_a_call_is_impossible() {
+    let cluster = Cluster::start("impossible", Durability::Volatile, &["--election-ms", "3000"]);
+    let (endpoint, nodes) = client(&cluster.addresses(), Patience::default());
+    let leader = cluster.leader(&endpoint, &nodes).to_string();
+    let stays = format!("node {leader} leads; transfer the leadership first");
+    for (arguments, text) in [
+        (&["transfer", "77"][..], "node 77 cannot take over"),
+        (&["transfer", &leader], "cannot take over"),
+        (&["change", "--remove", &leader], &stays),
+    ] {
+        let output = cluster.run_client(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(text), "{arguments:?}: {error}");
+    }
+    let output = cluster.run_client(&["transfer"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn a_node_without_its_data_is_refused() {
     let mut cluster = Cluster::start("forgetful", Durability::Volatile, &[]);
@@ -206,6 +249,10 @@ fn a_node_without_its_data_is_refused() {
         client(&cluster.addresses(), Patience { call: PATIENCE, ..Patience::default() });
     let leader = cluster.leader(&endpoint, &nodes);
     let victim = leader % 3 + 1;
+    // A node hears of a commit only up to what it has acknowledged. The first entry is part of the start.
+    let address = cluster.address(victim);
+    let applied = || endpoint.block_on(nodes.status(&address)).map_or(0, |status| status.applied);
+    cluster::until("the node has acknowledged an entry", || applied() > 1);
     cluster.kill(victim);
     cluster.restart(victim);
     endpoint.block_on(async {

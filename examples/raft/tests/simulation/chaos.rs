@@ -24,6 +24,8 @@ pub(crate) struct Report {
     pub(crate) unknown: u64,
     pub(crate) crashes: u64,
     pub(crate) torn: u64,
+    /// Removed files that a crash has brought back.
+    pub(crate) returned: u64,
     pub(crate) cuts: u64,
     pub(crate) jumps: u64,
     pub(crate) changes: u64,
@@ -221,6 +223,7 @@ impl Run {
     fn verdict(mut self) -> Result<Report, String> {
         let calls = self.shared.calls.borrow();
         self.report.torn = self.cluster.torn.get();
+        self.report.returned = self.cluster.returned.get();
         self.report.changes = self.shared.changes.get();
         self.report.transfers = self.shared.transfers.get();
         self.report.calls = calls.len() as u64;
@@ -330,7 +333,7 @@ async fn administrator(
                 change.remove.push(id);
             }
         }
-        // Fails if the change is empty, or asks the leader to leave.
+        // Fails if it asks the leader to leave, or nobody answers.
         let is_empty = change.add.is_empty() && change.remove.is_empty();
         if !is_empty && nodes.change(&change).await.is_ok() {
             shared.changes.set(shared.changes.get() + 1);
@@ -368,6 +371,7 @@ fn many_runs(algorithm: Algorithm, test: &str) {
         sum.unknown += report.unknown;
         sum.crashes += report.crashes;
         sum.torn += report.torn;
+        sum.returned += report.returned;
         sum.cuts += report.cuts;
         sum.jumps += report.jumps;
         sum.changes += report.changes;
@@ -379,10 +383,11 @@ fn many_runs(algorithm: Algorithm, test: &str) {
         assert!(sum.calls >= 50 * seeds && sum.crashes > 0 && sum.cuts > 0, "{sum:?}");
     }
     if seeds >= 100 {
-        let Report { unknown, crashes, torn, cuts, jumps, changes, transfers, snapshots, .. } = sum;
+        let Report { unknown, crashes, torn, returned, cuts, jumps, .. } = sum;
+        let Report { changes, transfers, snapshots, .. } = sum;
         // Those of Omni-Paxos do not change.
         let changes = if algorithm == Algorithm::OmniPaxos { 1 } else { changes };
-        let counts = [unknown, crashes, torn, cuts, jumps, changes, transfers, snapshots];
+        let counts = [unknown, crashes, torn, returned, cuts, jumps, changes, transfers, snapshots];
         assert!(counts.iter().all(|count| *count > 0), "some fault never acts: {sum:?}");
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct Cluster {
     random: RefCell<Random>,
     /// Frames that a crash has left half written.
     pub(crate) torn: Cell<u64>,
+    /// Removed files that a crash has brought back.
+    pub(crate) returned: Cell<u64>,
 }
 
 /// How the nodes agree.
@@ -96,8 +98,9 @@ impl Cluster {
         let driver = network.endpoint();
         let random = RefCell::new(Random::new(seed));
         let routes = Rc::new(routes);
-        let torn = Cell::new(0);
-        let cluster = Self { network, hosts, driver, routes, first, options, random, torn };
+        let (torn, returned) = (Cell::new(0), Cell::new(0));
+        let cluster =
+            Self { network, hosts, driver, routes, first, options, random, torn, returned };
         cluster.hosts.iter().try_for_each(|host| cluster.run_node(host))?;
         Ok(cluster)
     }
@@ -138,10 +141,13 @@ impl Cluster {
                     addresses.0 = (1..=self.first).map(|id| (id, id.to_string())).collect();
                 }
                 let first = Start::first(addresses);
-                opened.log.begin(&identity, &first.snapshot).map_err(|error| error.to_string())?;
+                let salt = self.random.borrow_mut().word() as u32;
+                let begun = opened.log.begin(&identity, &first.snapshot, salt);
+                begun.map_err(|error| error.to_string())?;
                 first
             }
         };
+        host.files.settle();
         host.starts.set(host.starts.get() + 1);
         let core = core(&start)?;
         let settings = Settings {
@@ -165,7 +171,8 @@ impl Cluster {
             Random::new(self.random.borrow_mut().word()),
             Inbox::of(&endpoint),
         );
-        let parts = Parts { settings, core, snapshot: start.snapshot, disk, clock, connect };
+        let (snapshot, hear) = (start.snapshot, None);
+        let parts = Parts { settings, core, snapshot, disk, clock, connect, hear };
         let task = node::start(&endpoint, parts).map_err(|error| error.to_string())?;
         host.task.replace(Some(task));
         Ok(())
@@ -175,7 +182,8 @@ impl Cluster {
     pub(crate) fn crash(&self, host: &Host) {
         host.task.take();
         host.server.kill();
-        host.files.crash(&mut self.random.borrow_mut());
+        let returned = host.files.crash(&mut self.random.borrow_mut());
+        self.returned.set(self.returned.get() + returned);
     }
 
     pub(crate) fn restart(&self, host: &Host) -> Result<(), String> {
@@ -210,6 +218,15 @@ impl Cluster {
         });
         let nodes = Nodes::new(&endpoint, &addresses, connect, patience);
         (endpoint, nodes.expect("all addresses have routes"))
+    }
+
+    /// The first node that says that it leads.
+    pub(crate) fn leader(&self) -> Option<&Host> {
+        let (endpoint, nodes) = self.clients(Patience::default());
+        self.hosts.iter().find(|host| {
+            let status = endpoint.block_on(nodes.status(&host.id.to_string()));
+            status.is_ok_and(|status| status.role == "leader")
+        })
     }
 
     /// Nodes that have stopped although they must not.

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::rc::Rc;
 use std::time::Duration;
+use std::{io, mem};
 
 use erpc_raft::consensus::{Snapshot, Write};
 use erpc_raft::disk::{Disk, DiskError, Files, Job, Log};
@@ -16,6 +16,8 @@ use erpc_test_tools::random::Random;
 #[derive(Clone, Default)]
 pub(crate) struct SimFiles {
     files: Rc<RefCell<BTreeMap<String, SimFile>>>,
+    /// Files that were removed since the folder was synced.
+    removed: Rc<RefCell<BTreeMap<String, SimFile>>>,
 }
 
 #[derive(Clone, Default)]
@@ -26,10 +28,10 @@ struct SimFile {
 }
 
 impl SimFiles {
-    /// The machine crashes. Of what was not synced, a part survives, and a part of that is damaged.
-    /// Returns the number of files whose end is torn.
+    /// The machine crashes. Of what was not synced, a part survives, and a part of that is damaged. Some
+    /// files that were removed come back. Returns the number of those.
     pub(crate) fn crash(&self, random: &mut Random) -> u64 {
-        let mut torn = 0;
+        let mut returned = 0;
         for file in self.files.borrow_mut().values_mut() {
             let unsynced = file.bytes.len() - file.synced;
             let survives = match random.below(3) {
@@ -42,17 +44,21 @@ impl SimFiles {
                 let at = file.synced + random.below(survives as u64) as usize;
                 file.bytes[at] ^= 1 << random.below(8);
             }
-            torn += u64::from(survives > 0);
             file.synced = file.bytes.len();
         }
-        self.files.borrow_mut().retain(|_, file| !file.bytes.is_empty());
-        torn
+        let mut files = self.files.borrow_mut();
+        files.retain(|_, file| !file.bytes.is_empty());
+        for (name, file) in mem::take(&mut *self.removed.borrow_mut()) {
+            if random.percent(50) {
+                returned += 1;
+                files.insert(name, file);
+            }
+        }
+        returned
     }
-}
 
-impl SimFiles {
-    /// All that was written is on disk.
-    fn settle(&self) {
+    /// All that was written is on disk. Names are not.
+    pub(crate) fn settle(&self) {
         self.files.borrow_mut().values_mut().for_each(|file| file.synced = file.bytes.len());
     }
 }
@@ -71,7 +77,11 @@ impl Files for SimFiles {
     }
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.files.borrow_mut().entry(name.into()).or_default().bytes.extend_from_slice(bytes);
+        let mut files = self.files.borrow_mut();
+        if !files.contains_key(name) {
+            self.removed.borrow_mut().clear();
+        }
+        files.entry(name.into()).or_default().bytes.extend_from_slice(bytes);
         Ok(())
     }
 
@@ -83,6 +93,7 @@ impl Files for SimFiles {
     fn replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let file = SimFile { bytes: bytes.to_vec(), synced: bytes.len() };
         self.files.borrow_mut().insert(name.into(), file);
+        self.removed.borrow_mut().clear();
         Ok(())
     }
 
@@ -95,7 +106,9 @@ impl Files for SimFiles {
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
-        self.files.borrow_mut().remove(name).map(drop).ok_or_else(missing)
+        let file = self.files.borrow_mut().remove(name).ok_or_else(missing)?;
+        self.removed.borrow_mut().insert(name.into(), file);
+        Ok(())
     }
 }
 
@@ -125,7 +138,7 @@ impl Disk for SimDisk {
     fn submit(&mut self, job: Job) {
         let mut state = self.state.borrow_mut();
         state.jobs.push_back(job);
-        if !std::mem::replace(&mut state.is_writing, true) {
+        if !mem::replace(&mut state.is_writing, true) {
             drop(erpc::spawn(write(Rc::clone(&self.state))));
         }
     }

@@ -35,12 +35,7 @@ fn usurp(algorithm: Algorithm, seed: u64, usurpation: Usurpation) -> Result<(), 
     let options = Options { algorithm, lease: true, snapshot_every: u64::MAX, keep: 0 };
     let cluster = Cluster::start(random.word(), 3, 0, options)?;
     cluster.driver.run_for(500 * MS);
-    let leads = |host: &&Host| {
-        let (endpoint, nodes) = cluster.clients(Patience::default());
-        let status = endpoint.block_on(nodes.status(&host.id.to_string()));
-        status.is_ok_and(|status| status.role == "leader")
-    };
-    let leader = cluster.hosts.iter().find(leads).ok_or("nobody leads after half a second")?;
+    let leader = cluster.leader().ok_or("nobody leads after half a second")?;
     let others: Vec<_> = cluster.hosts.iter().filter(|host| host.id != leader.id).collect();
     let (voter, candidate) = (others[0], others[1]);
     let short = Patience { attempt: 40 * MS, pause: MS, call: 40 * MS };

@@ -5,5 +5,6 @@ mod cluster;
 mod files;
 mod leases;
 mod misuse;
+mod overtaken;
 #[cfg(erpc_mutants)]
 mod planted;

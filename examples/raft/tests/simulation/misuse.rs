@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use erpc::{Channel, Code};
 use erpc_raft::client::{ClientError, Patience};
-use erpc_raft::proto::{self, LocalPeerClient, LocalStoreClient, Parcel, Piece, PutRequest};
+use erpc_raft::proto::{
+    self, LocalPeerClient, LocalStoreClient, Member, Parcel, Piece, PutRequest,
+};
 
 use crate::cluster::{Algorithm, Cluster, Options};
 use erpc_test_tools::random::Random;
@@ -54,6 +56,55 @@ fn oversized_keys_and_values_are_refused() {
             assert_eq!(error.code(), Code::InvalidArgument);
         }
     });
+    serves(&cluster);
+}
+
+#[test]
+fn transfers_to_nodes_that_cannot_lead_are_refused() {
+    let options =
+        Options { algorithm: Algorithm::Raft, lease: true, snapshot_every: u64::MAX, keep: 0 };
+    let cluster = Cluster::start(3, 3, 1, options).expect("the disks are empty");
+    cluster.driver.run_for(Duration::from_millis(500));
+    let leader = cluster.leader().expect("half a second has passed").id;
+    let (endpoint, nodes) = cluster.clients(Patience::default());
+    let learner = Member { id: 4, address: "4".into(), learner: true };
+    let change = proto::ChangeRequest { add: vec![learner], remove: Vec::new() };
+    endpoint.block_on(nodes.change(&change)).expect("a node joins without a vote");
+    for to in [leader, 4, 77] {
+        let begun = endpoint.now();
+        let error = endpoint.block_on(nodes.transfer(to)).expect_err("it cannot lead");
+        let ClientError::Invalid(why) = &error else { panic!("{error}") };
+        assert!(why.contains(&format!("node {to} cannot take over from node {leader}")), "{why}");
+        assert!(endpoint.now() - begun < Duration::from_secs(1), "the client tries again");
+    }
+    assert_eq!(cluster.leader().map(|host| host.id), Some(leader));
+    let next = leader % 3 + 1;
+    endpoint.block_on(nodes.transfer(next)).expect("it has a vote");
+    cluster.driver.run_for(Duration::from_millis(500));
+    assert_eq!(cluster.leader().map(|host| host.id), Some(next));
+    serves(&cluster);
+}
+
+#[test]
+fn a_leader_that_would_leave_says_so() {
+    let cluster = cluster();
+    let leader = cluster.leader().expect("half a second has passed").id;
+    let (endpoint, nodes) = cluster.clients(Patience::default());
+    let member = Member { id: leader, address: leader.to_string(), learner: true };
+    let remove = proto::ChangeRequest { add: Vec::new(), remove: vec![leader] };
+    let demote = proto::ChangeRequest { add: vec![member], remove: Vec::new() };
+    for change in [&remove, &demote] {
+        let begun = endpoint.now();
+        let error = endpoint.block_on(nodes.change(change)).expect_err("the leader stays");
+        let ClientError::Refused(why) = &error else { panic!("{error}") };
+        let text = format!("node {leader} leads; transfer the leadership first");
+        assert!(why.contains(&text), "{why}");
+        assert!(endpoint.now() - begun < Duration::from_secs(1), "the client tries again");
+    }
+    let next = leader % 3 + 1;
+    endpoint.block_on(nodes.transfer(next)).expect("it has a vote");
+    cluster.driver.run_for(Duration::from_millis(500));
+    endpoint.block_on(nodes.change(&remove)).expect("it does not lead any more");
     serves(&cluster);
 }
 

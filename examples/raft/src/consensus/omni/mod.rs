@@ -598,8 +598,8 @@ impl Consensus for OmniCore {
         Err(ProposeError::Unsupported)
     }
 
-    fn apply_change(&mut self, _: &Entry) -> Members {
-        self.members()
+    fn apply_change(&mut self, _: &Entry) -> bool {
+        false
     }
 
     fn confirm(&mut self, number: u64) -> Result<(), ProposeError> {

@@ -298,18 +298,17 @@ impl Consensus for RaftCore {
         proposed.map(|()| at).map_err(|_| ProposeError::Busy)
     }
 
-    fn apply_change(&mut self, entry: &Entry) -> Members {
+    fn apply_change(&mut self, entry: &Entry) -> bool {
         // A change that is damaged or that cannot be made is one at all nodes: nothing changes.
-        if let Ok(change) = change_of(&entry.data) {
-            drop(self.raw.apply_conf_change(&change));
-            // The change may be that of an earlier leader, so this one may be removed by it. The library
-            // would go on, and panic when one of its entries is persisted.
-            if self.leads() && !self.members().votes(self.raw.raft.id) {
-                self.raw.raft.become_follower(self.raw.raft.term, 0);
-            }
-            self.pace();
+        let Ok(change) = change_of(&entry.data) else { return false };
+        let is_made = self.raw.apply_conf_change(&change).is_ok();
+        // The change may be that of an earlier leader, so this one may be removed by it. The library
+        // would go on, and panic when one of its entries is persisted.
+        if self.leads() && !self.members().votes(self.raw.raft.id) {
+            self.raw.raft.become_follower(self.raw.raft.term, 0);
         }
-        self.members()
+        self.pace();
+        is_made
     }
 
     fn confirm(&mut self, round: u64) -> Result<(), ProposeError> {
@@ -524,7 +523,8 @@ fn conf_state(members: &Members) -> ConfState {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use raft::eraftpb::{self, MessageType};
+    use protobuf::Message as _;
+    use raft::eraftpb::{self, ConfChangeSingle, ConfChangeType, ConfChangeV2, MessageType};
 
     use erpc_test_tools::random::Random;
 
@@ -651,6 +651,30 @@ mod tests {
         }
         assert!(change_of(&[0xff; 20]).is_err());
         assert!(change_of(&[]).is_ok(), "the end of a joint configuration");
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_made_changes_nothing() {
+        let mut core = core();
+        let before = core.members();
+        let mut entry = |changes: &[(ConfChangeType, NodeId)]| {
+            let mut encoded = ConfChangeV2::default();
+            for (kind, node) in changes {
+                let mut single = ConfChangeSingle::default();
+                single.set_change_type(*kind);
+                single.node_id = *node;
+                encoded.mut_changes().push(single);
+            }
+            let data = encoded.write_to_bytes().expect("it is short").into();
+            let at = Position { term: 1, index: 2 };
+            let entry = Entry { at, kind: EntryKind::Change, data, context: Bytes::new() };
+            (core.apply_change(&entry), core.members())
+        };
+        let all = [1, 2, 3].map(|node| (ConfChangeType::RemoveNode, node));
+        assert_eq!(entry(&all), (false, before.clone()), "nobody would have a vote");
+        assert_eq!(entry(&[]), (false, before.clone()), "there is no joint configuration to leave");
+        let (is_made, after) = entry(&[(ConfChangeType::AddNode, 4)]);
+        assert!(is_made && after.votes(4) && !before.votes(4), "{after:?}");
     }
 
     #[test]

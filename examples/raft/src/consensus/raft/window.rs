@@ -13,6 +13,9 @@ use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 use super::{conf_state, entry_out, snapshot_out};
 use crate::consensus::{Position, Snapshot, Start};
 
+/// Entries for which the library's reads make room at once.
+const MANY: usize = 64;
+
 /// Clones are the same log.
 #[derive(Clone)]
 pub(super) struct Window {
@@ -110,7 +113,7 @@ impl Storage for Window {
         }
         let mut room = max_size.into().unwrap_or(u64::MAX);
         let from = (low - inner.before.index - 1) as usize;
-        let mut found = Vec::new();
+        let mut found = Vec::with_capacity(((high - low) as usize).min(MANY));
         // At least one, whatever its size. The library's own measure of an entry walks through its
         // protobuf encoding; the bytes alone are close enough.
         for entry in inner.entries.range(from..from + (high - low) as usize) {
