@@ -19,13 +19,14 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, fs};
 
 use erpc_txn::cluster::{FixedMembership, NodeId, Ring};
+use erpc_txn::log::MAX_THREADS;
 use erpc_txn::participant::Settings;
 use erpc_txn::table::Config;
 use serde::Deserialize;
@@ -60,7 +61,9 @@ struct File {
     threads: u16,
     #[serde(default)]
     log: Log,
+    #[serde(default)]
     nodes: Vec<Node>,
+    #[serde(default)]
     tables: Vec<Table>,
 }
 
@@ -92,6 +95,9 @@ struct Table {
     max_value: Option<usize>,
 }
 
+/// Bytes of the record of a transaction that writes one value, without the value.
+const RECORD: usize = 83;
+
 fn one<T: From<u8>>() -> T {
     1.into()
 }
@@ -121,6 +127,7 @@ impl Cluster {
         if file.name.is_empty() {
             return Err("the cluster needs a name".into());
         }
+        file.check_sizes()?;
         let backups = file.replicas.checked_sub(1).ok_or("replicas = 0; at least 1")?;
         if backups > 2 || backups as usize >= file.nodes.len() {
             return Err(format!(
@@ -141,6 +148,7 @@ impl Cluster {
         let (mut configs, mut tables) = (BTreeMap::new(), Tables::new());
         for table in file.tables {
             let (id, config) = (table.id, table.config(&file.name));
+            file.log.check_room(&table, &config)?;
             if configs.insert(id, config).is_some() {
                 return Err(format!("table {id} is there twice"));
             }
@@ -182,6 +190,54 @@ impl Cluster {
     }
 }
 
+impl File {
+    /// Refuses a cluster in which nothing fits.
+    fn check_sizes(&self) -> Result<(), String> {
+        if self.nodes.is_empty() {
+            return Err("there are no nodes; add [[nodes]] with id and address".into());
+        }
+        if self.tables.is_empty() {
+            return Err("there are no tables; add [[tables]] with id and capacity".into());
+        }
+        if !(1..=MAX_THREADS).contains(&self.threads) {
+            return Err(format!("threads = {}; set 1 to {MAX_THREADS}", self.threads));
+        }
+        if self.log.records == 0 {
+            return Err("records = 0 in [log]; set at least 1, or leave it out".into());
+        }
+        match self.tables.iter().find(|table| table.capacity == 0) {
+            Some(table) => Err(format!(
+                "capacity = 0 in {table}; set how many entries each partition has, at least 1"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Log {
+    /// Refuses a log that is too small for a transaction that writes one value.
+    fn check_room(&self, table: &Table, config: &Config) -> Result<(), String> {
+        let (bytes, longest) = (self.bytes, config.longest());
+        let least = longest.saturating_add(RECORD);
+        if bytes >= least {
+            return Ok(());
+        }
+        Err(format!(
+            "bytes = {bytes} in [log], but a value of {table} may have {longest} bytes; set bytes to at \
+             least {least}, or lower the table's max_value"
+        ))
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "table {name}"),
+            None => write!(f, "table {}", self.id),
+        }
+    }
+}
+
 impl Table {
     /// The settings. The seed is different in each cluster. So its nodes refuse those of others,
     /// because they have other settings.
@@ -200,7 +256,7 @@ impl Table {
 }
 
 /// Names are words, so that the shell can tell them from numbers.
-fn check_name(name: &str) -> Result<(), String> {
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_word = name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     if is_word {
@@ -212,6 +268,8 @@ fn check_name(name: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use erpc_txn::cluster::Membership;
+    use erpc_txn::log::{Coordinator, Entry, Group, Operation, Record};
+    use erpc_txn::table::{Bucket, Version};
 
     use super::*;
 
@@ -273,6 +331,49 @@ capacity = 1000
     }
 
     #[test]
+    fn a_log_has_room_for_the_longest_value() {
+        let log = |bytes: usize| {
+            let more = format!("capacity = 1000\nmax_value = 100\n[log]\nbytes = {bytes}");
+            Cluster::parse(&GOOD.replace("capacity = 1000", &more)).is_ok()
+        };
+        let entry = Entry { key: 1, operation: Operation::Update(&[7; 100]) };
+        let version = Version::new(2).expect("it is a version");
+        let group = Group {
+            table: 1,
+            partition: 0,
+            bucket: Bucket::new(0),
+            base: version,
+            new: version.next().expect("there is a next one"),
+            entries: [entry].into_iter().collect(),
+        };
+        let coordinator = Coordinator { node: 0, thread: 0 };
+        let record = Record {
+            epoch: 1,
+            coordinator,
+            transaction: coordinator.transaction(1).expect("it is in range"),
+            partitions: [0].into_iter().collect(),
+            groups: [group].into_iter().collect(),
+        };
+        let least = record.encoded_len();
+        assert_eq!((log(least - 1), log(least)), (false, true));
+    }
+
+    #[test]
+    fn nodes_and_tables_are_needed() {
+        let (before, tables) = GOOD.split_at(GOOD.find("[[tables]]").expect("there are tables"));
+        let nodes = before.split_at(before.find("[[nodes]]").expect("there are nodes"));
+        for (text, line) in [
+            (before.to_owned(), "there are no tables; add [[tables]]"),
+            (format!("tables = []{before}"), "there are no tables; add [[tables]]"),
+            (format!("{}{tables}", nodes.0), "there are no nodes; add [[nodes]]"),
+            (format!("nodes = []{}{tables}", nodes.0), "there are no nodes; add [[nodes]]"),
+        ] {
+            let error = Cluster::parse(&text).expect_err(&text);
+            assert!(error.starts_with(line), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn a_mistake_is_one_line_that_says_where() {
         for (right, wrong, line) in [
             ("replicas = 2", "replica = 2", "line 4: unknown field `replica`"),
@@ -289,6 +390,29 @@ capacity = 1000
             ("name = \"shop\"", "name = ", "line 2: "),
             ("name = \"shop\"", "", "missing field `name`"),
             ("\"users\"", "\"1st\"", "the table name \"1st\" is not a letter"),
+            ("epoch = 4", "threads = 0", "threads = 0; set 1 to 256"),
+            ("epoch = 4", "threads = 257", "threads = 257; set 1 to 256"),
+            (
+                "capacity = 1000",
+                "capacity = 0",
+                "capacity = 0 in table users; set how many entries",
+            ),
+            (
+                "capacity = 1000",
+                "capacity = 1000\n[log]\nrecords = 0",
+                "records = 0 in [log]; set at least 1",
+            ),
+            (
+                "capacity = 1000",
+                "capacity = 1000\nmax_value = 100\n[log]\nbytes = 182",
+                "bytes = 182 in [log], but a value of table users may have 100 bytes; set bytes to at \
+                 least 183",
+            ),
+            (
+                "capacity = 1000",
+                "capacity = 1000\n[log]\nbytes = 1_000_000",
+                "set bytes to at least 8388691, or lower the table's max_value",
+            ),
             (
                 "capacity = 1000",
                 "capacity = 1000\n[[tables]]\nid = 1\ncapacity = 5",

@@ -3,7 +3,7 @@
 //! ```text
 //! erpc-txn local                          a cluster of three nodes on this machine, until Ctrl-C
 //! erpc-txn serve --config c.toml --node 0 one node of a cluster
-//! erpc-txn status --config c.toml         what its nodes say of themselves
+//! erpc-txn status --config c.toml         its nodes, their partitions and their load
 //! erpc-txn shell --config c.toml          reads, writes and small transactions
 //! erpc-txn bench tatp                     a benchmark in this process
 //! ```
@@ -30,7 +30,7 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Runs a cluster on this machine, in one process, until SIGINT or SIGTERM
     Local(serve::LocalArgs),
-    /// Shows what the nodes of a cluster say of themselves; fails if one does not serve
+    /// Shows the nodes of a cluster, their partitions and their load; fails if one does not serve
     Status(status::StatusArgs),
     /// Reads and writes keys, at a terminal or from a script
     Shell(shell::ShellArgs),

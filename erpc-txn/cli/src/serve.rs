@@ -26,9 +26,9 @@ pub(crate) struct ServeArgs {
     /// The file that describes the cluster, the same at all nodes
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The node that this process is
+    /// The node that this process is; a file with one node needs no choice
     #[arg(long)]
-    node: u16,
+    node: Option<u16>,
 }
 
 #[derive(Args)]
@@ -99,11 +99,18 @@ struct Members {
 
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), Failure> {
     let cluster = Cluster::read(&args.config)?;
-    let node = NodeId(args.node);
+    let (file, placement) = (args.config.display(), cluster.membership.placement());
+    let nodes: Vec<_> = placement.nodes().iter().map(ToString::to_string).collect();
+    let nodes = nodes.join(", ");
+    let node = match (args.node, placement.nodes()) {
+        (Some(node), _) => NodeId(node),
+        (None, &[only]) => only,
+        (None, _) => {
+            let why = format!("{file} has the nodes {nodes}; say with --node which one this is");
+            return Err(Failure::new(why));
+        }
+    };
     let Some(address) = cluster.membership.address(node) else {
-        let (file, nodes) = (args.config.display(), cluster.membership.placement());
-        let nodes: Vec<_> = nodes.nodes().iter().map(ToString::to_string).collect();
-        let nodes = nodes.join(", ");
         return Err(Failure::new(format!("{file} has no node {node}, but {nodes}; see --node")));
     };
     let nexus = bind(address, cluster.settings.threads)?;
@@ -131,14 +138,14 @@ pub(crate) fn local(args: &LocalArgs) -> Result<(), Failure> {
         members.iter().map(|(node, nexus)| (*node, nexus.local_addr())).collect();
     let cluster = Cluster::local(&addresses, replicas, threads)?;
     let listed: Vec<_> = addresses.values().map(SocketAddr::to_string).collect();
-    let listed = listed.join(",");
-    run(
-        &cluster,
-        members,
-        &format!(
-            "{nodes} nodes serve at {listed}\ntry: erpc-txn shell --connect {listed}\nCtrl-C stops them"
-        ),
-    )
+    let (listed, serve) = (listed.join(","), if nodes == 1 { "serves" } else { "serve" });
+    let nodes = output::count(nodes.into(), "node");
+    let names = cluster.tables.iter().map(|(id, name)| format!(" --table {id}={name}"));
+    let names: String = names.collect();
+    let ready = format!(
+        "{nodes} {serve} at {listed}\ntry: erpc-txn shell --connect {listed}{names}\nCtrl-C stops them"
+    );
+    run(&cluster, members, &ready)
 }
 
 fn bind(address: SocketAddr, threads: u16) -> Result<Nexus, Failure> {

@@ -1,14 +1,16 @@
-//! `status`: what the nodes say of themselves.
+//! `status`: the nodes of a cluster, their partitions and their load.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use erpc::Endpoint;
-use erpc_txn::proto::Description;
+use erpc_txn::client::Cluster;
+use erpc_txn::proto::{Description, Replicas};
 
 use crate::failure::Failure;
-use crate::output;
-use crate::outside::{self, WhereArgs};
+use crate::output::{self, count};
+use crate::outside::{self, PATIENCE, WhereArgs};
 
 #[derive(Args)]
 pub(crate) struct StatusArgs {
@@ -16,35 +18,63 @@ pub(crate) struct StatusArgs {
     at: WhereArgs,
 }
 
-/// Prints one line per node. Fails if one of them does not serve.
+/// Commits are counted for this time.
+const SAMPLE: Duration = Duration::from_millis(500);
+
+/// What a node says of itself.
+struct Seen {
+    /// The way to the thread that answers: counters are those of one thread.
+    cluster: Cluster,
+    of: Description,
+    at: Instant,
+    /// Commits per second; none if the node has not answered twice.
+    rate: Option<f64>,
+}
+
+/// Prints the cluster, and one line per node. Fails if one of them does not serve.
 pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     let at = args.at.read()?;
     let endpoint = outside::endpoint()?;
     let found = endpoint.block_on(describe_all(&endpoint, &at.addresses));
+    let first = found.iter().find_map(|(_, seen)| seen.as_ref().ok());
+    if let Some(Seen { of, .. }) = first {
+        let layout = layout(of);
+        output::line(format_args!("{layout}; the load is that of one thread per node"))?;
+    }
     output::line(format_args!(
-        "{:<6}{:<22}{:<10}{:>6}{:>10}{:>14}{:>14}{:>9}",
-        "node", "address", "state", "epoch", "primaries", "attempts", "commits", "running"
+        "{:<6}{:<22}{:<10}{:>6}{:>10}{:>9}{:>9}{:>11}{:>13}{:>13}",
+        "node",
+        "address",
+        "state",
+        "epoch",
+        "primaries",
+        "backups",
+        "running",
+        "commits/s",
+        "attempts",
+        "commits"
     ))?;
     let mut serving = 0;
-    for (address, described) in &found {
-        let Ok(of) = described else {
-            output::line(format_args!("{:<6}{:<22}{:<10}", "?", address.to_string(), "down"))?;
+    for (address, seen) in &found {
+        let address = address.to_string();
+        let Ok(Seen { of, rate, .. }) = seen else {
+            output::line(format_args!("{:<6}{address:<22}{:<10}", "?", "down"))?;
             continue;
         };
         let (node, epoch) = of.member.map_or((0, 0), |member| (member.node, member.epoch));
-        let is_primary = |nodes: &&erpc_txn::proto::Replicas| nodes.nodes.first() == Some(&node);
-        let primaries = of.partitions.iter().filter(is_primary).count();
+        let (primaries, backups) = roles(of, node);
         let state = state(of);
         serving += usize::from(state == "serves");
+        let rate = rate.map_or("?".into(), |rate| format!("{rate:.0}"));
         let Description { attempts, commits, running, .. } = of;
         output::line(format_args!(
-            "{node:<6}{:<22}{state:<10}{epoch:>6}{primaries:>10}{attempts:>14}{commits:>14}{running:>9}",
-            address.to_string()
+            "{node:<6}{address:<22}{state:<10}{epoch:>6}{primaries:>10}{backups:>9}{running:>9}\
+             {rate:>11}{attempts:>13}{commits:>13}"
         ))?;
     }
-    for (address, described) in &found {
-        match described {
-            Ok(of) if !of.unreachable.is_empty() => {
+    for (address, seen) in &found {
+        match seen {
+            Ok(Seen { of, .. }) if !of.unreachable.is_empty() => {
                 let nodes: Vec<_> = of.unreachable.iter().map(ToString::to_string).collect();
                 output::line(format_args!(
                     "the node at {address} cannot reach nodes {}",
@@ -61,6 +91,28 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     Err(Failure::new(format!("{serving} of {} nodes serve", found.len())))
 }
 
+/// How a cluster is built: `3 nodes, 3 partitions with 2 replicas, 1 table`.
+pub(crate) fn layout(of: &Description) -> String {
+    let replicas = of.partitions.iter().map(|replicas| replicas.nodes.len()).max().unwrap_or(0);
+    let (nodes, partitions) =
+        (count(of.nodes.len(), "node"), count(of.partitions.len(), "partition"));
+    let (replicas, tables) = (count(replicas, "replica"), count(of.tables.len(), "table"));
+    format!("{nodes}, {partitions} with {replicas}, {tables}")
+}
+
+/// Of how many partitions a node is the primary, and of how many a backup.
+fn roles(of: &Description, node: u32) -> (usize, usize) {
+    let mut roles = (0, 0);
+    for Replicas { nodes, .. } in &of.partitions {
+        match nodes.iter().position(|&holder| holder == node) {
+            Some(0) => roles.0 += 1,
+            Some(_) => roles.1 += 1,
+            None => {}
+        }
+    }
+    roles
+}
+
 fn state(of: &Description) -> &'static str {
     match (of.active, of.unreachable.is_empty()) {
         (false, _) => "starting",
@@ -69,18 +121,58 @@ fn state(of: &Description) -> &'static str {
     }
 }
 
-/// One node after the other, so that each answers for itself.
+/// One node after the other, so that each answers for itself. Then all again, for their load.
 async fn describe_all(
     endpoint: &Endpoint,
     addresses: &[SocketAddr],
-) -> Vec<(SocketAddr, Result<Description, Failure>)> {
+) -> Vec<(SocketAddr, Result<Seen, Failure>)> {
     let mut found = Vec::new();
     for &address in addresses {
-        let described = async {
+        let seen = async {
             let cluster = outside::connect(endpoint, &[address]).await?;
-            cluster.describe().await.map_err(Failure::of("it does not answer"))
+            let of = cluster.describe().await.map_err(Failure::of("it does not answer"))?;
+            Ok(Seen { cluster, of, at: Instant::now(), rate: None })
         };
-        found.push((address, described.await));
+        found.push((address, seen.await));
+    }
+    if found.iter().any(|(_, seen)| seen.is_ok()) {
+        endpoint.sleep(SAMPLE).await;
+    }
+    for seen in found.iter_mut().filter_map(|(_, seen)| seen.as_mut().ok()) {
+        seen.measure(endpoint).await;
     }
     found
+}
+
+impl Seen {
+    /// Asks once more. A node that does not answer has no rate.
+    async fn measure(&mut self, endpoint: &Endpoint) {
+        let answer = endpoint.timeout(PATIENCE, self.cluster.describe()).await;
+        let Ok(Ok(of)) = answer else { return };
+        // A node that has restarted counts from 0.
+        if let Some(commits) = of.commits.checked_sub(self.of.commits) {
+            self.rate = Some(commits as f64 / self.at.elapsed().as_secs_f64());
+        }
+        self.of = of;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use erpc_txn::proto::TableInfo;
+
+    use super::*;
+
+    #[test]
+    fn replicas_are_counted_by_role() {
+        let partition = |nodes: &[u32]| Replicas { nodes: nodes.to_vec() };
+        let of = Description {
+            nodes: vec![0, 1, 7],
+            partitions: vec![partition(&[0, 7]), partition(&[7, 1]), partition(&[7, 0])],
+            tables: vec![TableInfo::default()],
+            ..Description::default()
+        };
+        assert_eq!([0, 1, 7].map(|node| roles(&of, node)), [(1, 1), (0, 1), (2, 1)]);
+        assert_eq!(layout(&of), "3 nodes, 3 partitions with 2 replicas, 1 table");
+    }
 }

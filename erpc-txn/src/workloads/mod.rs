@@ -108,7 +108,7 @@ pub enum Outcome {
     Conflicted,
     /// It may commit later.
     Unknown,
-    /// It could not run. Does not happen in a cluster in which all members live.
+    /// It could not run: a member is dead, or the workload has no room ([`ycsb::NoRoom`]).
     Broken(TransactError),
 }
 
@@ -155,6 +155,6 @@ pub fn load<W: Workload>(workload: &W, into: &Participant) -> Result<u64, WriteE
 /// A table for its share of `rows`. Shares differ by chance, and some workloads insert.
 fn table(rows: u64, partitions: u16, value: usize) -> Config {
     let share = rows.div_ceil(u64::from(partitions.max(1)));
-    let capacity = usize::try_from(share + share / 20 + 200).unwrap_or(usize::MAX);
+    let capacity = usize::try_from(share.saturating_add(share / 20 + 200)).unwrap_or(usize::MAX);
     Config::new(capacity).inline(value.min(crate::table::MAX_INLINE)).max_value(value)
 }

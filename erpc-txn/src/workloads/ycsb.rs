@@ -12,6 +12,8 @@
 //! writes of F cost the same. E needs scans, which the store does not have.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Failed, Random, Workload, Zipf, table};
@@ -42,7 +44,8 @@ pub enum Mix {
 pub struct Size {
     /// Records, at least 2.
     pub records: u64,
-    /// Records for which there is room besides. Only mix D inserts.
+    /// Records for which there is room besides. Only mix D inserts. When the room is used up, its next
+    /// insert ends with [`NoRoom`].
     pub inserts: u64,
     /// Fields of a record, at least one. The benchmark has 10.
     pub fields: usize,
@@ -50,7 +53,23 @@ pub struct Size {
     pub field: usize,
 }
 
-/// YCSB with one of its mixes.
+/// All of the [room for new records](Size::inserts) is used up. The run must end: without inserts, it
+/// would be another mix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoRoom {
+    /// The new records for which there was room.
+    pub inserts: u64,
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the room for {} new records is used up", self.inserts)
+    }
+}
+
+impl Error for NoRoom {}
+
+/// YCSB with one of its mixes. Mix D counts the records in this value, so all nodes must share it.
 #[derive(Debug)]
 pub struct Ycsb {
     mix: Mix,
@@ -74,7 +93,7 @@ pub enum Choice {
         /// Its new contents.
         value: Vec<u8>,
     },
-    /// Inserts a record.
+    /// Inserts a record, or ends with [`NoRoom`].
     Insert(u64),
 }
 
@@ -112,14 +131,16 @@ impl Ycsb {
         Choice::Update { key, field, value }
     }
 
-    /// A new record, while there is room for it.
-    fn insert(&self, random: &mut Random) -> Choice {
-        let end = self.size.records + self.size.inserts;
-        let next = |next: u64| (next < end).then_some(next + 1);
-        match self.records.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
-            Ok(key) => Choice::Insert(key),
-            Err(_) => Choice::Read(self.latest(random)),
-        }
+    /// The first key for which there is no room.
+    fn end(&self) -> u64 {
+        self.size.records.saturating_add(self.size.inserts)
+    }
+
+    /// A new record; the one after the last if there is no room.
+    fn insert(&self) -> Choice {
+        let next = |next: u64| (next < self.end()).then_some(next + 1);
+        let key = self.records.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        Choice::Insert(key.unwrap_or_else(|end| end))
     }
 }
 
@@ -140,7 +161,8 @@ impl Workload for Ycsb {
         let value = self.size.fields * self.size.field;
         // A long record has an allocation of its own, and its slot the pointer to it.
         let inline = if value > crate::table::MAX_INLINE { 8 } else { value };
-        let records = table(self.size.records + inserts, partitions, value).inline(inline);
+        let records =
+            table(self.size.records.saturating_add(inserts), partitions, value).inline(inline);
         [(RECORDS.id(), records)].into()
     }
 
@@ -156,7 +178,7 @@ impl Workload for Ycsb {
         };
         match (self.mix, random.percent(reads)) {
             (Mix::D, true) => Choice::Read(self.latest(random)),
-            (Mix::D, false) => self.insert(random),
+            (Mix::D, false) => self.insert(),
             (_, true) => Choice::Read(self.popular(random)),
             (_, false) => self.update(random),
         }
@@ -187,8 +209,34 @@ impl Workload for Ycsb {
                 record.get_mut(at..at + value.len()).ok_or(Failed)?.copy_from_slice(value);
                 tx.write(RECORDS, *key, &record)?;
             }
+            &Choice::Insert(key) if key >= self.end() => {
+                return Err(NoRoom { inserts: self.size.inserts }.into());
+            }
             &Choice::Insert(key) => tx.insert(RECORDS, key, &self.record(key)).await?,
         }
         Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{NodeId, Ring};
+
+    #[test]
+    fn mix_d_inserts_its_share_when_the_room_is_used_up() {
+        let size = Size { records: 100, inserts: 20, fields: 1, field: 8 };
+        let (ycsb, mut random) = (Ycsb::new(Mix::D, size), Random::new(1));
+        let ring = Ring::new(1, [NodeId(0)], 0).expect("a possible ring");
+        let choices: Vec<_> = (0..2000).map(|_| ycsb.choose(&ring, &mut random)).collect();
+        let inserts = choices.iter().filter_map(|choice| match choice {
+            Choice::Insert(key) => Some(*key),
+            Choice::Read(_) | Choice::Update { .. } => None,
+        });
+        let inserts: Vec<_> = inserts.collect();
+        assert!((60..140).contains(&inserts.len()), "{} of 2000 insert", inserts.len());
+        let (fit, rest) = inserts.split_at(20);
+        assert!(fit.iter().copied().eq(100..120), "each record is inserted once: {fit:?}");
+        assert!(rest.iter().all(|&key| key == 120), "there is no room: {rest:?}");
     }
 }

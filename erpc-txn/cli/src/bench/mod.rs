@@ -72,6 +72,10 @@ enum What {
         /// Bytes of a field
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
         field_bytes: u16,
+        /// With mix D: new records for which there is room, per thread of a node. By default as many
+        /// as --rows, and enough for 20,000 per second
+        #[arg(long)]
+        inserts: Option<u64>,
     },
 }
 
@@ -134,7 +138,7 @@ enum Transport {
     Udp,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Letter {
     A,
     B,
@@ -159,6 +163,12 @@ impl SettingsArgs {
 
     fn secs(&self) -> Duration {
         Duration::from_secs_f64(self.secs)
+    }
+
+    /// Room for new records per thread that lasts for the whole run, unless a thread is very fast.
+    fn inserts(&self) -> u64 {
+        let secs = self.secs() + plan::LONGEST_WARMUP;
+        self.rows.get().max(20_000 * (secs.as_secs() + 1))
     }
 
     fn interval(&self) -> Option<Duration> {
@@ -225,7 +235,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             let name = format!("objects({reads},{writes})");
             measure(&name, Objects::new(rows, reads, writes), settings)
         }
-        What::Ycsb { mix, fields, field_bytes } => {
+        What::Ycsb { mix: Letter::D, .. } if settings.processes => {
+            Err(Failure::new("--mix d counts records in one process; leave out --processes"))
+        }
+        What::Ycsb { mix, inserts: Some(_), .. } if mix != Letter::D => {
+            Err(Failure::new("--inserts is room for new records, and only --mix d inserts"))
+        }
+        What::Ycsb { mix, fields, field_bytes, inserts } => {
             let (name, mix) = match mix {
                 Letter::A => ("ycsb-a", Mix::A),
                 Letter::B => ("ycsb-b", Mix::B),
@@ -234,7 +250,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
                 Letter::F => ("ycsb-f", Mix::F),
             };
             let (fields, field) = (fields.into(), field_bytes.into());
-            let size = Size { records: rows, inserts: rows, fields, field };
+            let inserts = inserts.unwrap_or_else(|| settings.inserts());
+            let inserts = inserts.saturating_mul(settings.lanes());
+            let size = Size { records: rows, inserts, fields, field };
             measure(name, Ycsb::new(mix, size), settings)
         }
     }
@@ -268,9 +286,9 @@ fn measure<W: Workload>(name: &str, workload: W, args: &SettingsArgs) -> Result<
     if let Some(wrong) = audit.and_then(|audit| audit.wrong.into_iter().next()) {
         return Err(Failure::new(format!("the check failed: {wrong}")));
     }
-    let broken = lanes.iter().find_map(|lane| lane.tally.broken.as_ref());
+    let broken = lanes.iter().find_map(|lane| lane.tally.broken.clone());
     if let Some(error) = broken {
-        return Err(Failure::new(format!("a transaction failed: {error}")));
+        return Err(Failure::new(error));
     }
     let grown = verdict.and_then(|verdict| verdict.grown());
     grown.map_or(Ok(()), |grown| Err(Failure::new(format!("the run is not flat: {grown}"))))

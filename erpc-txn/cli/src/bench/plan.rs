@@ -19,6 +19,9 @@ use crate::member;
 /// The time for which the members may be meeting.
 pub(super) const MEETING: Duration = Duration::from_secs(20);
 
+/// The time that a long run needs to warm up.
+pub(super) const LONGEST_WARMUP: Duration = Duration::from_secs(2);
+
 /// The deadline of transactions. A busy machine may not run a node for seconds, which is no reason to
 /// end a long run.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -141,7 +144,7 @@ impl Schedule {
     /// A run with these settings begins now.
     pub(super) fn of(args: &SettingsArgs) -> Self {
         let secs = args.secs();
-        let warmup = (secs / 5).clamp(Duration::from_millis(50), Duration::from_secs(2));
+        let warmup = (secs / 5).clamp(Duration::from_millis(50), LONGEST_WARMUP);
         let style = ProgressStyle::with_template("{bar:40} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         let began = Instant::now();

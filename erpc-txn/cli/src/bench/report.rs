@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use hdrhistogram::Histogram;
 use indicatif::HumanCount;
 
 use super::audit::Audit;
@@ -9,6 +10,7 @@ use super::figures::Figures;
 use super::lane::Ran;
 use super::tally::Kind;
 use super::{SettingsArgs, Transport};
+use crate::output::count;
 
 /// Width of the longest bar of the histogram.
 const BAR: f64 = 40.0;
@@ -28,10 +30,14 @@ pub(super) fn text(
         Transport::Udp if args.processes => ("UDP on loopback, one process per node", "second"),
         Transport::Udp => ("UDP on loopback", "second"),
     };
-    writeln!(out, "{name}: {nodes} nodes, {replicas} replicas, over {over}")?;
-    writeln!(out, "{tasks} transactions in flight per thread, {threads} threads per node\n")?;
+    let (nodes, replicas) =
+        (count(usize::from(*nodes), "node"), count((*replicas).into(), "replica"));
+    let (tasks, threads) =
+        (count(*tasks as usize, "transaction"), count(threads.get().into(), "thread"));
+    writeln!(out, "{name}: {nodes}, {replicas}, over {over}")?;
+    writeln!(out, "{tasks} in flight per thread, {threads} per node\n")?;
     table(&mut out, kinds, lanes)?;
-    histogram(&mut out, figures)?;
+    histogram(&mut out, &figures.latencies)?;
     let rows = [
         (&*format!("commits per {per}"), HumanCount((figures.mtps * 1e6) as u64).to_string()),
         ("CPU time per commit", format!("{:.2} us", figures.cpu_us_per_txn)),
@@ -96,24 +102,43 @@ fn table(out: &mut String, kinds: &[&str], lanes: &[Ran]) -> fmt::Result {
     writeln!(out)
 }
 
-/// Latencies of commits, in steps of a factor of two.
-fn histogram(out: &mut String, figures: &Figures) -> fmt::Result {
-    let all = &figures.latencies;
+/// Latencies of commits, in steps of a factor of two, from the first step with a commit to the last.
+fn histogram(out: &mut String, all: &Histogram<u64>) -> fmt::Result {
     if all.is_empty() {
         return Ok(());
     }
     writeln!(out, "latency of commits")?;
     let steps: Vec<_> = all.iter_log(1000, 2.0).collect();
     let most = steps.iter().map(|step| step.count_since_last_iteration()).max().unwrap_or(1);
-    for step in steps {
+    for step in steps.iter().skip_while(|step| step.count_since_last_iteration() == 0) {
         let count = step.count_since_last_iteration();
         let share = 100.0 * count as f64 / all.len() as f64;
-        if share < 0.005 {
-            continue;
-        }
         let upper = step.value_iterated_to() as f64 / 1e3;
         let bar = "#".repeat((BAR * count as f64 / most as f64).ceil() as usize);
         writeln!(out, "{:>10} us {share:>6.2} % {bar}", format!("< {upper:.0}"))?;
     }
     writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::tally::latencies;
+
+    #[test]
+    fn a_histogram_has_no_holes() {
+        let mut all = latencies();
+        all.record_n(3_000, 1_000_000).expect("it is in range");
+        all.saturating_record(5_000);
+        all.saturating_record(20_000);
+        let mut out = String::new();
+        histogram(&mut out, &all).expect("a string grows");
+        let rows: Vec<_> = out.lines().skip(1).filter(|line| !line.is_empty()).collect();
+        let starts =
+            ["< 4 us 100.00 % ##", "< 8 us   0.00 % #", "< 16 us   0.00 %", "< 32 us   0.00 % #"];
+        assert_eq!(rows.len(), starts.len(), "{out}");
+        for (row, start) in rows.iter().zip(starts) {
+            assert!(row.trim().starts_with(start), "{row}");
+        }
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use erpc_txn::transaction::{Reason, TransactError};
 use erpc_txn::workloads::Outcome;
+use erpc_txn::workloads::ycsb::NoRoom;
 use hdrhistogram::Histogram;
 
 /// Transactions of one kind, while the lane measures.
@@ -36,7 +38,7 @@ pub(super) struct Tally {
     pub(super) added: i64,
     /// An outcome was unknown, measured or not.
     pub(super) is_unsure: bool,
-    /// The first transaction that could not run.
+    /// Why the first transaction that could not run did not.
     pub(super) broken: Option<String>,
 }
 
@@ -75,10 +77,10 @@ impl Tally {
             Outcome::Failed | Outcome::Conflicted => {}
             Outcome::Unknown => self.is_unsure = true,
             Outcome::Broken(error) => {
-                self.broken.get_or_insert_with(|| error.to_string());
+                self.broken.get_or_insert_with(|| why(error));
             }
             other => {
-                self.broken.get_or_insert_with(|| format!("{other:?}"));
+                self.broken.get_or_insert_with(|| format!("a transaction failed: {other:?}"));
             }
         }
         if measured {
@@ -91,10 +93,22 @@ impl Tally {
                 }
                 Outcome::Failed => kind.failed += 1,
                 Outcome::Conflicted => kind.conflicted += 1,
-                _ => kind.unknown += 1,
+                Outcome::Unknown => kind.unknown += 1,
+                // The run ends and says why.
+                _ => {}
             }
         }
         self.broken.is_none()
+    }
+}
+
+/// Why a transaction could not run, and what to do.
+fn why(error: &TransactError) -> String {
+    match error {
+        TransactError::Aborted(Reason::Explicit(why)) if why.is::<NoRoom>() => {
+            format!("{why}; raise --inserts or lower --secs")
+        }
+        _ => format!("a transaction failed: {error}"),
     }
 }
 

@@ -113,8 +113,8 @@ impl fmt::Display for Names {
             None => id.to_string(),
         };
         let tables: Vec<_> = self.0.iter().map(table).collect();
-        let plural = if tables.len() == 1 { "" } else { "s" };
-        write!(f, "table{plural} {}", tables.join(", "))
+        let word = if tables.len() == 1 { "table" } else { "tables" };
+        write!(f, "{word} {}", tables.join(", "))
     }
 }
 

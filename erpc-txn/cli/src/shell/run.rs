@@ -12,6 +12,7 @@ use super::command::{Access, Command, HELP, Names, What, show};
 use super::input::{Line, Lines};
 use crate::failure::Failure;
 use crate::output;
+use crate::status::layout;
 
 /// How long a transaction may take, with the time for typing.
 const TYPING: Duration = Duration::from_secs(60);
@@ -131,12 +132,12 @@ fn say(tx: &Transaction, text: impl Display) -> Result<(), Abort> {
 async fn status(cluster: &Cluster) -> Result<String, String> {
     let of = cluster.describe().await.map_err(|error| error.to_string())?;
     let node = of.member.map_or(0, |member| member.node);
-    let (nodes, partitions) = (of.nodes.len(), of.partitions.len());
-    let replicas = of.partitions.iter().map(|replicas| replicas.nodes.len()).max().unwrap_or(0);
     let mut text = format!(
-        "{nodes} nodes, {partitions} partitions with {replicas} replicas\n\
-         node {node} answers: {} attempts, {} commits",
-        of.attempts, of.commits
+        "{}\nnode {node} answers: {} attempts, {} commits, {} running, of one of its threads",
+        layout(&of),
+        of.attempts,
+        of.commits,
+        of.running
     );
     if !of.unreachable.is_empty() {
         let nodes: Vec<_> = of.unreachable.iter().map(ToString::to_string).collect();

@@ -147,6 +147,16 @@ fn people_get_tables() {
 }
 
 #[test]
+fn a_run_without_room_for_its_inserts_ends_and_says_so() {
+    let args = "bench ycsb --mix d --rows 1000 --inserts 100 --secs 300";
+    let ended = run(&args.split(' ').collect::<Vec<_>>(), "");
+    let why = "erpc-txn: the room for 300 new records is used up; raise --inserts or lower --secs";
+    assert_eq!((ended.code, ended.errors.last().map(String::as_str)), (Some(1), Some(why)));
+    // Without its end, the run would have taken longer than a program may.
+    assert!(ended.output.iter().any(|line| line.starts_with("INSERT")), "{ended:?}");
+}
+
+#[test]
 fn impossible_settings_are_refused() {
     let bench = |args: &str, why: &str| {
         let args = format!("bench {args}");
@@ -160,6 +170,8 @@ fn impossible_settings_are_refused() {
     bench("tatp --processes", "--processes needs --transport udp");
     let processes = "tatp --transport udp --processes";
     bench(&format!("{processes} --check"), "--check and --interval look into all nodes");
+    bench(&format!("ycsb --mix d {}", &processes[5..]), "--mix d counts records in one process");
+    bench("ycsb --mix b --inserts 7", "only --mix d inserts");
     bench("objects --reads 2 --writes 3", "--writes 3 of --reads 2 keys");
     let ended = run(&["bench", "tatp", "--rows", "10", "--core", "9999"], "");
     let last = ended.errors.last().map(String::as_str);

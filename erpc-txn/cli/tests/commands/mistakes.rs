@@ -15,6 +15,8 @@ fn a_wrong_file_is_refused_with_its_line() {
     fails(&["status", "--config", "/nowhere/c.toml"], "cannot read /nowhere/c.toml");
     let good = file("shop", &[4000, 4001], 2);
     serve_fails(&good, "7", "has no node 7, but 0, 1; see --node");
+    let which = format!("{} has the nodes 0, 1; say with --node which one this is", good.path());
+    fails(&["serve", "--config", good.path()], &which);
     let wrong = file("shop", &[4000, 4001], 3);
     serve_fails(&wrong, "0", "replicas = 3 with 2 nodes");
     let text = std::fs::read_to_string(good.path()).expect("it is there");
@@ -22,6 +24,8 @@ fn a_wrong_file_is_refused_with_its_line() {
     serve_fails(&wrong, "0", "line 12: invalid type");
     let wrong = TempFile::new(&text.replace("capacity = 1000", "capacity = 1000\ninline = 65"));
     serve_fails(&wrong, "0", "a slot holds at most 64");
+    let wrong = TempFile::new(&text.replace("capacity = 1000", "capacity = 0"));
+    serve_fails(&wrong, "0", &format!("{}: capacity = 0 in table users", wrong.path()));
 }
 
 #[test]

@@ -132,6 +132,15 @@ pub(crate) fn fails(args: &[&str], why: &str) {
     assert!(ended.errors[0].contains(why), "{args:?}: {ended:?}");
 }
 
+/// The addresses in the line of `local` that says how to try its cluster.
+pub(crate) fn addresses(local: &Program) -> String {
+    const TRY: &str = "try: erpc-txn shell --connect ";
+    let line = local.line(TRY);
+    let (addresses, names) = line[TRY.len()..].split_once(' ').expect("names follow");
+    assert_eq!(names, "--table 1=data");
+    addresses.to_owned()
+}
+
 /// A file that is removed when this is dropped.
 pub(crate) struct TempFile(PathBuf);
 

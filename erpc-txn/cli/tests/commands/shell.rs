@@ -2,13 +2,12 @@
 
 use rustix::process::Signal;
 
-use crate::program::{Ended, Program, run};
+use crate::program::{Ended, Program, addresses, fails, run};
 
 /// A cluster, and the addresses of its nodes.
 fn local() -> (Program, String) {
     let cluster = Program::start(&["local"], "");
-    let line = cluster.line("try: erpc-txn shell --connect ");
-    let addresses = line.rsplit(' ').next().expect("a line has words").to_owned();
+    let addresses = addresses(&cluster);
     (cluster, addresses)
 }
 
@@ -36,6 +35,20 @@ fn values_can_be_put_read_and_deleted() {
     assert_eq!((ended.code, &ended.output[..]), (Some(0), &expected.map(String::from)[..]));
     cluster.signal(Signal::INT);
     assert_eq!(cluster.end().code, Some(0));
+}
+
+#[test]
+fn a_table_may_have_a_name() {
+    let (_cluster, addresses) = local();
+    let of = |names: &[&'static str]| [&["shell", "--connect", &addresses], names].concat();
+    let named = run(&of(&["--table", "1=data"]), "tables\nput data 7 text\nget 1 7\n");
+    assert_eq!(named.output, ["table data (1)", "inserted", "text"], "{named:?}");
+    fails(&of(&["--table", "2=data"]), "--table 2=data does not fit; the cluster has table 1");
+    for wrong in ["data", "x=data", "1=7", "1="] {
+        assert_eq!(run(&of(&["--table", wrong]), "").code, Some(2), "{wrong}");
+    }
+    let status = run(&["shell", "--connect", &addresses], "status\n");
+    assert_eq!(status.output[0], "3 nodes, 3 partitions with 3 replicas, 1 table");
 }
 
 #[test]
