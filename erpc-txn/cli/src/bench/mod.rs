@@ -73,7 +73,7 @@ enum What {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
         field_bytes: u16,
         /// With mix D: new records for which there is room, per thread of a node. By default as many
-        /// as --rows, and enough for 20,000 per second
+        /// as --rows, and enough for 100,000 per second
         #[arg(long)]
         inserts: Option<u64>,
     },
@@ -168,7 +168,7 @@ impl SettingsArgs {
     /// Room for new records per thread that lasts for the whole run, unless a thread is very fast.
     fn inserts(&self) -> u64 {
         let secs = self.secs() + plan::LONGEST_WARMUP;
-        self.rows.get().max(20_000 * (secs.as_secs() + 1))
+        self.rows.get().max(100_000 * (secs.as_secs() + 1))
     }
 
     fn interval(&self) -> Option<Duration> {
