@@ -108,12 +108,13 @@ impl<T: Transport + 'static> Load<T> {
     /// A load on an index that began with `keys` keys. `seed` differs between loads.
     pub(crate) fn new(clients: Vec<LocalIndexClient<T>>, mix: Mix, keys: u64, seed: u64) -> Self {
         let order = (mix == Mix::Thesis).then(|| Order::new(keys));
+        let room = if order.is_some() { MOST_SCANS } else { 0 };
         let shared = Shared {
             tally: RefCell::new(Tally::new()),
             in_flight: Cell::new(0),
             failure: RefCell::default(),
             order,
-            scanned: RefCell::new(Vec::with_capacity(MOST_SCANS)),
+            scanned: RefCell::new(Vec::with_capacity(room)),
             inserted: Cell::new(0),
         };
         Self {
@@ -293,9 +294,11 @@ impl Shared {
 
     fn check_scans(&self) {
         let wrong = self.scanned.take().into_iter().find(|scanned| !self.is_right(scanned));
-        if let Some(Scanned { from, asked, count, sum }) = wrong {
+        if let (Some(Scanned { from, asked, count, sum }), Some(order)) = (wrong, &self.order) {
+            let expected = order.scan(from, asked as usize);
             self.fail(format!(
-                "the scan of {asked} from key {from} returned {count} keys with the sum {sum}"
+                "scan of {asked} from key {from}: {count} keys with the sum {sum}, and not \
+                 {expected:?}"
             ));
         }
     }

@@ -121,8 +121,8 @@ impl<T: Transport> EndpointParts<T> {
     }
 
     /// Makes a call on `link` and returns the call's key. A call of a task, a handler or a callback is
-    /// sent with the turn that runs, or with the next one if that turn holds its packets. Another call
-    /// is sent with the next turn.
+    /// sent with the turn that runs, or with one of the next three if that turn holds its packets.
+    /// Another call is sent with the next turn.
     #[inline(always)]
     pub(crate) fn start(
         &self,

@@ -138,6 +138,7 @@ impl<T: Transport> Endpoint<T> {
             let work = self.turn_containing_panics();
             drop(self.owner.parts.scheduler().take_panic());
             if is_last {
+                self.owner.parts.send_held();
                 return;
             }
             if work == 0 {

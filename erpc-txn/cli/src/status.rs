@@ -138,22 +138,28 @@ async fn describe_all(
     if found.iter().any(|(_, seen)| seen.is_ok()) {
         endpoint.sleep(SAMPLE).await;
     }
-    for seen in found.iter_mut().filter_map(|(_, seen)| seen.as_mut().ok()) {
-        seen.measure(endpoint).await;
+    for (_, found) in &mut found {
+        if let Ok(seen) = found
+            && let Err(failure) = seen.measure(endpoint).await
+        {
+            *found = Err(failure);
+        }
     }
     found
 }
 
 impl Seen {
-    /// Asks once more. A node that does not answer has no rate.
-    async fn measure(&mut self, endpoint: &Endpoint) {
+    /// Asks once more.
+    async fn measure(&mut self, endpoint: &Endpoint) -> Result<(), Failure> {
         let answer = endpoint.timeout(PATIENCE, self.cluster.describe()).await;
-        let Ok(Ok(of)) = answer else { return };
+        let answer = answer.map_err(|_| Failure::new("a node has stopped answering"))?;
+        let of = answer.map_err(Failure::of("a node has stopped answering"))?;
         // A node that has restarted counts from 0.
         if let Some(commits) = of.commits.checked_sub(self.of.commits) {
             self.rate = Some(commits as f64 / self.at.elapsed().as_secs_f64());
         }
         self.of = of;
+        Ok(())
     }
 }
 

@@ -49,7 +49,7 @@ struct Stream {
 enum Broken {
     /// The step has this many bytes, more than a message can have, and was not sent.
     TooLong(usize),
-    /// The stream was over before the step was sent.
+    /// The step was not sent: the stream was over, or there is no memory.
     Unsent(String),
     /// The stream has ended, and the member may have taken the step.
     Stream(String),
@@ -97,8 +97,15 @@ impl<T: Transport> Shipped<T> {
         let mut end = StepEnd { attempt: self, next: State::Over };
         step.time_us = u64::try_from(self.time.as_micros()).unwrap_or(u64::MAX);
         let sent = stream.steps.send(step).await;
-        if let Err(CallError::Rejected(RejectReason::TooLarge { size, .. })) = sent {
-            return Err(Broken::TooLong(size));
+        // These concern only the step: the stream goes on, and the member has nothing to answer.
+        match sent {
+            Err(CallError::Rejected(RejectReason::TooLarge { size, .. })) => {
+                return Err(Broken::TooLong(size));
+            }
+            Err(ref error @ CallError::Rejected(RejectReason::NoMemory(_))) => {
+                return Err(Broken::Unsent(error.to_string()));
+            }
+            _ => {}
         }
         // A member that has ended the attempt takes no step any more, but has said why.
         let reply = match (stream.replies.next().await, sent) {

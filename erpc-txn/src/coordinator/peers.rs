@@ -45,8 +45,8 @@ pub(super) struct Peer<T: Transport> {
     pub(super) buried: Cell<Option<u64>>,
 }
 
-/// A member cannot join the others: they are of different clusters, have different configurations, or
-/// one of them has restarted and lost its memory.
+/// A member cannot join the others: they are of different clusters, have different configurations, run
+/// different versions, or one of them has restarted and lost its memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JoinError {
     /// The member that is not the expected one, or refuses.

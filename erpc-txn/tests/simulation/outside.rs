@@ -174,21 +174,24 @@ fn a_commit_that_cannot_be_sent_is_an_abort() {
     let cluster = Cluster::start(6, 3, 1, &settings());
     let (endpoint, outside) = program(&cluster, &[0]);
     let error = Rc::new(RefCell::new(None));
-    let told = Rc::clone(&error);
+    let [has_inserted, commits] = [(); 2].map(|()| Rc::new(Cell::new(false)));
+    let (told, inserted, commit) =
+        (Rc::clone(&error), Rc::clone(&has_inserted), Rc::clone(&commits));
     endpoint.spawn(async move {
         let limits = Limits::new().deadline(Duration::from_secs(60)).attempts(1);
         let held = outside.transact_within(limits, async |tx| {
             tx.insert(KEYS, 1, &b"one".to_vec()).await?;
+            inserted.set(true);
             erpc::sleep(Duration::from_secs(3)).await;
+            commit.set(true);
             Ok(())
         });
         told.replace(held.await.err());
     });
-    let is_locked =
-        |cluster: &Cluster| cluster.hosts.iter().any(|host| !host.participant.locks().is_empty());
-    assert!(cluster.run_until(Duration::from_secs(1), is_locked), "it does not lock");
+    assert!(cluster.run_until(Duration::from_secs(1), |_| has_inserted.get()));
     cluster.hosts[0].kill();
     assert!(cluster.run_until(Duration::from_secs(5), |_| error.borrow().is_some()));
+    assert!(commits.get(), "the closure has not failed");
     let lost = error.take();
     assert!(matches!(lost, Some(TransactError::Aborted(Reason::Disconnected(_)))), "{lost:?}");
 }

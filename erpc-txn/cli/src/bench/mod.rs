@@ -72,12 +72,17 @@ enum What {
         /// Bytes of a field
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
         field_bytes: u16,
-        /// With mix D: new records for which there is room, per thread of a node. By default as many
-        /// as --rows, and enough for 100,000 per second
+        /// With mix D: new records for which there is room, per thread of a node. By default the
+        /// larger of --rows and what lasts for the run, 4 million for all threads at most
         #[arg(long)]
         inserts: Option<u64>,
     },
 }
+
+/// New records per second and thread for which there is room: several times what threads make.
+const INSERTS_PER_SEC: u64 = 100_000;
+/// The most new records for which there is room by default. With three replicas, they take 0.6 GB.
+const MOST_ROOM: u64 = 4_000_000;
 
 #[derive(Args, Clone)]
 struct SettingsArgs {
@@ -165,10 +170,14 @@ impl SettingsArgs {
         Duration::from_secs_f64(self.secs)
     }
 
-    /// Room for new records per thread that lasts for the whole run, unless a thread is very fast.
+    /// Room for new records per thread. It lasts for the whole run, unless the run is long or the
+    /// machine very fast.
     fn inserts(&self) -> u64 {
-        let secs = self.secs() + plan::LONGEST_WARMUP;
-        self.rows.get().max(100_000 * (secs.as_secs() + 1))
+        let secs = (self.secs() + plan::LONGEST_WARMUP).as_secs() + 1;
+        // With `mem`, one thread makes the transactions of all nodes.
+        let makers = if self.transport == Transport::Mem { 1 } else { self.lanes() };
+        let all = (makers * INSERTS_PER_SEC).saturating_mul(secs).min(MOST_ROOM);
+        self.rows.get().max(all / self.lanes())
     }
 
     fn interval(&self) -> Option<Duration> {

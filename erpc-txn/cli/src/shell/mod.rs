@@ -44,7 +44,11 @@ pub(crate) fn shell(args: &ShellArgs) -> Result<(), Failure> {
         let ids: Vec<_> = ids.collect();
         let mut tables = at.tables;
         for (id, name) in &args.tables {
-            if !ids.contains(id) || tables.values().any(|other| other == name) {
+            if tables.contains_key(id) || tables.values().any(|other| other == name) {
+                let why = format!("--table {id}={name}: the table or the name is there twice");
+                return Err(Failure::new(why));
+            }
+            if !ids.contains(id) {
                 let has = Names::new(ids, tables);
                 let why = format!("--table {id}={name} does not fit; the cluster has {has}");
                 return Err(Failure::new(why));
