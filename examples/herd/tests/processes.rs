@@ -119,21 +119,6 @@ fn refused(args: &[&str]) -> (Vec<String>, Option<i32>) {
 }
 
 #[test]
-fn the_demonstration_removes_its_files_at_a_signal() {
-    let folder = Folder::new("signal");
-    let temporary = format!("TMPDIR={}", folder.0.display());
-    let program = env!("CARGO_BIN_EXE_erpc-herd");
-    let args = [&temporary, program, "--log-mib", "1", "--keys", "1000", "--secs", "60"];
-    let files = || fs::read_dir(&folder.0).expect("it is there").count();
-    let mut demonstration = Process::start("herd", "env", &args);
-    assert!(demonstration.line().starts_with("all keys written"));
-    assert!(files() >= 2, "the sequencer's file and its lock");
-    demonstration.terminate();
-    assert_eq!(demonstration.ended().1, Some(130));
-    assert_eq!(files(), 0);
-}
-
-#[test]
 fn two_threads_serve_their_own_keys_only() {
     let (_server, addresses) = server(&["--partitions", "2"]);
     let endpoint = Endpoint::udp().expect("a socket");

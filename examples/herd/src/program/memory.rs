@@ -1,7 +1,7 @@
 //! Whether the machine has the memory for the partitions.
 //!
 //! Linux gives memory when it is first written, so an allocation that is too large succeeds. The logs
-//! are written at the start, and the kernel would kill the process.
+//! are written at the start, and the kernel would kill the process. The limit of a container is not seen.
 
 /// Fails if `wanted` bytes are more than the machine has now. Always succeeds on systems that do not say
 /// what they have.

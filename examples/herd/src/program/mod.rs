@@ -7,15 +7,10 @@ mod peers;
 mod serve;
 
 use std::error::Error;
-use std::future::Future;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
-use std::pin::pin;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::task::{Context, Wake};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -167,7 +162,6 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     match &args.command {
         None => {
             let file = TemporaryFile::new("numbers");
-            file.remove_at_signal()?;
             let mut server = args.server.clone();
             server.sequencer.get_or_insert_with(|| file.0.clone());
             let servers = Servers::start("127.0.0.1:0", &server)?;
@@ -247,28 +241,6 @@ impl TemporaryFile {
     fn new(purpose: &str) -> Self {
         let name = format!("erpc-herd-{}-{purpose}", std::process::id());
         Self(std::env::temp_dir().join(name))
-    }
-
-    /// At SIGINT or SIGTERM, a thread removes the file and ends the process.
-    fn remove_at_signal(&self) -> Result<(), Box<dyn Error>> {
-        struct Unpark(Thread);
-        impl Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.0.unpark();
-            }
-        }
-        let (file, signal) = (Self(self.0.clone()), erpc::shutdown_signal()?);
-        thread::Builder::new().spawn(move || {
-            let mut signal = pin!(signal);
-            let waker = Arc::new(Unpark(thread::current())).into();
-            while signal.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-                thread::park();
-            }
-            drop(file);
-            // As a shell says of a process that SIGINT has ended.
-            std::process::exit(130);
-        })?;
-        Ok(())
     }
 }
 

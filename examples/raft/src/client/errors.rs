@@ -7,9 +7,10 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The call is impossible: a length, or the node to hand over to. Nothing was done.
+    /// Key or value have an impossible length. Nothing was done.
     Invalid(String),
-    /// The cluster must change before this can be done; the text says how. Nothing was done.
+    /// The members must change before this can be done; the text says how. This attempt has done nothing.
+    /// An earlier one that was not answered may still act.
     Refused(String),
     /// No node has answered in time; the text says what the last attempt met. A write may have been made,
     /// or be made later.

@@ -71,6 +71,9 @@ enum Next<R> {
     Redirected(Leader),
     /// Try another node, after a pause.
     Elsewhere(String),
+    /// The node refuses. It may be a leader that is cut off and has a successor, so try another node. A
+    /// leader that refuses for as long as an attempt may take is right.
+    Refused(String),
     /// Try the same node, after a pause.
     Later,
 }
@@ -174,6 +177,7 @@ impl<T: Transport> Nodes<T> {
         let endpoint = here::<T>()?;
         let end = endpoint.now() + patience.call;
         let mut last = String::from("no node was asked");
+        let mut refused = None;
         let mut redirects = 0;
         loop {
             let address = inner.current.borrow().clone();
@@ -192,6 +196,17 @@ impl<T: Transport> Nodes<T> {
                 }
                 Next::Redirected(_) => inner.leave(&address),
                 Next::Elsewhere(why) => {
+                    last = why;
+                    inner.leave(&address);
+                }
+                Next::Refused(why) => {
+                    let now = endpoint.now();
+                    let (by, since) = refused.get_or_insert_with(|| (address.clone(), now));
+                    if *by != address {
+                        (*by, *since) = (address.clone(), now);
+                    } else if now - *since >= patience.attempt {
+                        return Err(ClientError::Refused(why));
+                    }
                     last = why;
                     inner.leave(&address);
                 }
@@ -227,9 +242,7 @@ fn next<R>(address: &str, reply: Result<(Outcome, Option<Leader>, R), CallError>
         Err(error) if error.code() == Code::InvalidArgument => {
             Next::Failed(ClientError::Invalid(error.to_string()))
         }
-        Err(error) if error.code() == Code::FailedPrecondition => {
-            Next::Failed(ClientError::Refused(error.to_string()))
-        }
+        Err(error) if error.code() == Code::FailedPrecondition => Next::Refused(error.to_string()),
         Err(error) => Next::Elsewhere(format!("{address}: {error}")),
     }
 }

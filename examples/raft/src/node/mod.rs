@@ -66,7 +66,8 @@ pub type Clock = Rc<dyn Fn() -> Duration>;
 /// endpoint: it would keep itself.
 pub type Connect<T> = Box<dyn Fn(&Endpoint<T>, &str) -> Option<LocalPeerClient<T>>>;
 
-/// Hears of a write how long it took from its proposal until this node has applied it.
+/// Hears of each proposal that was applied how long that took: from the proposal until this node has
+/// applied it.
 pub type Hear = Box<dyn FnMut(Duration)>;
 
 /// The parts of a node.
@@ -83,7 +84,7 @@ pub struct Parts<C, D, T: Transport> {
     pub clock: Clock,
     /// How it reaches others.
     pub connect: Connect<T>,
-    /// Hears of each write that this node has proposed. Without it, nothing is measured.
+    /// Hears of what this node has proposed. Without it, nothing is measured.
     pub hear: Option<Hear>,
 }
 

@@ -281,7 +281,12 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         // A leader that leaves hands over first; otherwise nobody would answer this call.
         let me = self.settings.id;
         let leaves = change.remove.contains(&me) || change.learners.contains(&me);
-        if leaves && self.core.status().role == Role::Leader {
+        let status = self.core.status();
+        if leaves && status.role == Role::Leader && status.is_transferring {
+            let busy = Caller::Change(responder);
+            return busy.refuse(Outcome::Busy, &self.leader());
+        }
+        if leaves && status.role == Role::Leader {
             let text = format!("node {me} leads; transfer the leadership first");
             responder.fail(Status::failed_precondition(text));
             return;
@@ -305,18 +310,18 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         let status = self.core.status();
         let members = self.core.members();
         let leads = status.role == Role::Leader;
-        if leads && to != 0 && (to == self.settings.id || !members.votes(to)) {
-            let others = members.voters.iter().filter(|id| **id != self.settings.id);
-            let others: Vec<_> = others.map(ToString::to_string).collect();
-            responder.fail(Status::invalid_argument(format!(
-                "node {to} cannot take over from node {}; others with a vote are: {}",
-                self.settings.id,
-                others.join(", ")
+        if leads && to != 0 && !members.votes(to) {
+            let voters: Vec<_> = members.voters.iter().map(ToString::to_string).collect();
+            responder.fail(Status::failed_precondition(format!(
+                "node {to} cannot take over, because it has no vote; these have one: {}",
+                voters.join(", ")
             )));
             return;
         }
         let to = if to == 0 { self.core.successor() } else { Some(to) };
         let outcome = match to {
+            // It may be a repeated call, and this node the one that has taken over.
+            Some(to) if leads && to == self.settings.id => Outcome::Done,
             Some(to) if leads => {
                 self.lease.give_up(status.term);
                 self.core.transfer(to);

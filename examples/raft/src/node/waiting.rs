@@ -77,8 +77,7 @@ impl Caller {
     /// The entry was applied.
     pub(super) fn answer(self, applied: Applied) {
         if let (Self::Change(_), Applied::Nothing) = (&self, applied) {
-            let text =
-                "the members that there are cannot be changed in this way; nothing has changed";
+            let text = "the current members do not allow this change; nothing has changed";
             return self.fail(Status::failed_precondition(text));
         }
         let (outcome, swapped) = match applied {

@@ -1,10 +1,10 @@
 //! The commands.
 //!
 //! ```text
-//! raft                                     three nodes in this process, a checked load, a dead leader
-//! raft node --id 1 --peers 1=127.0.0.1:4001,2=127.0.0.1:4002,3=127.0.0.1:4003 --dir data1
-//! raft client --connect 127.0.0.1:4001 put KEY VALUE
-//! raft client --connect 127.0.0.1:4001 status
+//! erpc-raft                                three nodes in this process, a checked load, a dead leader
+//! erpc-raft node --id 1 --peers 1=127.0.0.1:4001,2=127.0.0.1:4002,3=127.0.0.1:4003 --dir data1
+//! erpc-raft client --connect 127.0.0.1:4001 put KEY VALUE
+//! erpc-raft client --connect 127.0.0.1:4001 status
 //! ```
 
 mod alone;

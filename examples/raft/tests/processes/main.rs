@@ -6,6 +6,7 @@ mod cluster;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, Durability, client};
@@ -92,7 +93,11 @@ fn killed_nodes_with_short_timers_are_replaced_soon() {
     kill_nodes("kills-fast", &["--election-ms", "20"], FAST);
 }
 
+/// One run at a time: each has three nodes for two cores, and its outages have bounds.
+static RUN: Mutex<()> = Mutex::new(());
+
 fn kill_nodes(name: &str, arguments: &[&str], outages: Outages) {
+    let _run = RUN.lock().unwrap_or_else(PoisonError::into_inner);
     let secs = std::env::var("RAFT_SECS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
     let mut cluster = Cluster::start(name, Durability::Disk, arguments);
     let patience = Patience { call: PATIENCE, ..Patience::default() };
@@ -137,9 +142,9 @@ fn kill_nodes(name: &str, arguments: &[&str], outages: Outages) {
         "{kills} kills, {} calls; longest times without an answer when the leader was killed: {gaps:?}",
         calls.len()
     );
+    assert!(kills >= 4 && calls.len() >= 100, "{kills} kills, {} calls", calls.len());
     let median = gaps[(gaps.len() - 1) / 2];
     assert!(median < outages.bound, "half of the outages take {median:?} or more: {gaps:?}");
-    assert!(kills >= 4 && calls.len() >= 100, "{kills} kills, {} calls", calls.len());
     assert_eq!(check(&calls, 1_000_000_000), Verdict::Linearizable);
 }
 
@@ -231,7 +236,6 @@ fn the_program_shows_why_a_call_is_impossible() {
     let stays = format!("node {leader} leads; transfer the leadership first");
     for (arguments, text) in [
         (&["transfer", "77"][..], "node 77 cannot take over"),
-        (&["transfer", &leader], "cannot take over"),
         (&["change", "--remove", &leader], &stays),
     ] {
         let output = cluster.run_client(arguments);

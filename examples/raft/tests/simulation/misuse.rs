@@ -70,13 +70,14 @@ fn transfers_to_nodes_that_cannot_lead_are_refused() {
     let learner = Member { id: 4, address: "4".into(), learner: true };
     let change = proto::ChangeRequest { add: vec![learner], remove: Vec::new() };
     endpoint.block_on(nodes.change(&change)).expect("a node joins without a vote");
-    for to in [leader, 4, 77] {
+    for to in [4, 77] {
         let begun = endpoint.now();
         let error = endpoint.block_on(nodes.transfer(to)).expect_err("it cannot lead");
-        let ClientError::Invalid(why) = &error else { panic!("{error}") };
-        assert!(why.contains(&format!("node {to} cannot take over from node {leader}")), "{why}");
+        let ClientError::Refused(why) = &error else { panic!("{error}") };
+        assert!(why.contains(&format!("node {to} cannot take over")), "{why}");
         assert!(endpoint.now() - begun < Duration::from_secs(1), "the client tries again");
     }
+    endpoint.block_on(nodes.transfer(leader)).expect("it leads");
     assert_eq!(cluster.leader().map(|host| host.id), Some(leader));
     let next = leader % 3 + 1;
     endpoint.block_on(nodes.transfer(next)).expect("it has a vote");
@@ -102,9 +103,27 @@ fn a_leader_that_would_leave_says_so() {
         assert!(endpoint.now() - begun < Duration::from_secs(1), "the client tries again");
     }
     let next = leader % 3 + 1;
+    // The change waits for the new leader.
     endpoint.block_on(nodes.transfer(next)).expect("it has a vote");
-    cluster.driver.run_for(Duration::from_millis(500));
-    endpoint.block_on(nodes.change(&remove)).expect("it does not lead any more");
+    endpoint.block_on(nodes.change(&remove)).expect("it hands over");
+    serves(&cluster);
+}
+
+/// A leader that is cut off refuses to leave. The others let it leave.
+#[test]
+fn a_leader_that_is_cut_off_can_be_removed() {
+    let cluster = cluster();
+    let old = cluster.leader().expect("half a second has passed");
+    let others: Vec<_> = cluster.hosts.iter().filter(|host| host.id != old.id).collect();
+    // The old leader first.
+    let ids: Vec<_> = [old.id].into_iter().chain(others.iter().map(|host| host.id)).collect();
+    let (endpoint, nodes) = cluster.clients_of(&ids, Patience::default());
+    for other in &others {
+        cluster.network.cut_link(old.server.route(), other.server.route());
+    }
+    let remove = proto::ChangeRequest { add: Vec::new(), remove: vec![old.id] };
+    endpoint.block_on(nodes.change(&remove)).expect("the others have a leader");
+    cluster.network.mend_links();
     serves(&cluster);
 }
 
