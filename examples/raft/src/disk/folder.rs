@@ -33,6 +33,8 @@ impl Folder {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::InUse(name)),
             Err(error) => return Err(DiskError::of("lock", &name)(error.into()).into()),
         }
+        // A process that died may have created or renamed files, and not synced the folder.
+        folder.sync_all().map_err(DiskError::of("sync", &name))?;
         Ok(Self { path: path.to_owned(), folder, open: None })
     }
 

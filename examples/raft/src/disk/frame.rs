@@ -38,7 +38,8 @@ pub(super) enum Record {
     End(u64),
     /// A snapshot of another node replaces the log.
     Snapshot(Position),
-    /// There is a snapshot at a place. The log or a later snapshot has the index `last`.
+    /// There is a snapshot at a place. The log ends with the index `last`; a later snapshot may have replaced
+    /// its entries.
     Mark { at: Position, last: u64 },
 }
 

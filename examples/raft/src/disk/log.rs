@@ -40,14 +40,14 @@ pub struct Log<F> {
     /// The number of the next frame.
     next: u64,
     hard: HardState,
-    /// The last index, or less after a snapshot of another node.
+    /// The last index.
     last: u64,
     /// Of the last snapshot.
     snapshot: Position,
     /// Begins the checksums of frames.
     salt: u32,
     /// Bytes of a segment, after which another one begins.
-    pub(super) segment: u64,
+    segment: u64,
 }
 
 #[derive(Debug)]
@@ -114,7 +114,8 @@ impl<F: Files> Log<F> {
         let start = replay.finish()?;
         (log.hard, log.snapshot) = (start.hard, start.snapshot.at);
         log.last = start.snapshot.at.index + start.entries.len() as u64;
-        if !is_marked {
+        // Without its mark, a segment does not say what came before it.
+        if !is_marked || log.segments.last().is_some_and(|segment| segment.len == 0) {
             log.begin_segment()?;
         }
         for &number in obsolete {
@@ -139,7 +140,9 @@ impl<F: Files> Log<F> {
     }
 
     /// There is no identity. Removes what [`Log::begin`] has left if a crash has ended it.
+    /// If there is more than that, it changes nothing.
     fn remove_begun(&mut self, names: &[String]) -> Result<(), OpenError> {
+        let mut begun = Vec::new();
         for name in names {
             let is_begun = match segment_number(name) {
                 // A node has said nothing to others before it has more than the mark.
@@ -154,6 +157,9 @@ impl<F: Files> Log<F> {
             if !is_begun {
                 return Err(OpenError::damaged(IDENTITY, "it is missing, but there is a log"));
             }
+            begun.push(name);
+        }
+        for name in begun {
             self.remove(name)?;
         }
         Ok(())
@@ -222,6 +228,14 @@ impl<F: Files> Log<F> {
         self.clean()
     }
 
+    /// Bytes of a segment, after which another one begins. 64 MiB if it is not set.
+    ///
+    /// Segments are deleted as a whole, so large ones keep obsolete entries for longer. Each costs a file
+    /// and two syncs.
+    pub fn set_segment(&mut self, bytes: u64) {
+        self.segment = bytes;
+    }
+
     /// Gives back the files.
     pub fn into_files(self) -> F {
         self.files
@@ -238,10 +252,12 @@ impl<F: Files> Log<F> {
         written.map_err(DiskError::of("write", &name))
     }
 
-    /// Begins a segment with a mark.
+    /// Begins a segment with a mark. If the last one is empty because its mark was torn, it is that one.
     fn begin_segment(&mut self) -> Result<(), DiskError> {
-        let number = self.segments.last().map_or(1, |segment| segment.number + 1);
-        self.segments.push(Segment { number, len: 0, last: 0 });
+        if self.segments.last().is_none_or(|segment| segment.len > 0) {
+            let number = self.segments.last().map_or(1, |segment| segment.number + 1);
+            self.segments.push(Segment { number, len: 0, last: 0 });
+        }
         let bytes = frame::mark(self.salt, self.next, self.last, self.snapshot, &self.hard);
         self.append(&bytes, self.snapshot.index)
     }
@@ -320,6 +336,10 @@ impl<F: Files> Log<F> {
                 Next::Damaged(why) => return Err(OpenError::damaged(&name, why)),
             }
         }
+        if is_last {
+            // A process that died may have written frames that a crash of the machine would still take.
+            self.files.sync(&name).map_err(DiskError::of("sync", &name))?;
+        }
         self.segments.push(segment);
         Ok(torn)
     }
@@ -357,12 +377,15 @@ impl Replay {
             }
             Record::Snapshot(at) => {
                 self.note(at)?;
-                self.cut(at);
+                // All of them, as the node has done: entries that contradict it may be in removed segments.
+                self.start.entries.clear();
             }
             Record::Mark { at, last } => {
                 self.note(at)?;
                 let entries = &mut self.start.entries;
-                entries.retain(|entry| entry.at.index > at.index);
+                // The mark may be all that is left of a snapshot that has replaced these entries. The one
+                // that contradicts it may be in a removed segment, but `last` says where the log ended.
+                entries.retain(|entry| entry.at.index > at.index && entry.at.index <= last);
                 let found = entries.last().map_or(0, |entry| entry.at.index);
                 if last > found.max(self.start.snapshot.at.index) {
                     return Err(format!("entries up to {last} are missing before it"));

@@ -136,7 +136,7 @@ fn snapshots_make_files_obsolete_and_keep_the_votes() {
 #[test]
 fn full_segments_keep_what_follows_the_snapshot() {
     let (files, mut log) = begun();
-    log.segment = 200;
+    log.set_segment(200);
     let at = Position { term: 2, index: 6 };
     for index in 2..=20 {
         log.write(&[write(index, vec![entry(2, index)], index - 1)]).expect("memory");
@@ -282,6 +282,97 @@ fn a_snapshot_that_a_crash_has_interrupted_is_finished() {
         assert_eq!((start.snapshot.at, start.entries), (at(6), vec![entry(2, 7)]), "turn {turn}");
         assert_eq!(start.hard, HardState { term: 2, vote: 1, commit: 6 });
     }
+}
+
+/// A crash after the snapshot of another node was written, and before the frame that names it. The log is
+/// longer than the snapshot.
+#[test]
+fn an_install_that_a_crash_has_interrupted_is_finished() {
+    let at = |term| Position { term, index: 4 };
+    // Entries that contradict the snapshot are gone for good, the others stay.
+    let kept: Vec<_> = (5..=7).map(|index| entry(2, index)).collect();
+    let cases = [1, 1 << 20].map(|segment| [(segment, 5, vec![]), (segment, 2, kept.clone())]);
+    for (segment, term, left) in cases.into_iter().flatten() {
+        let (files, mut log) = begun();
+        // With small segments, the first restart removes the entry that contradicts the snapshot.
+        log.set_segment(segment);
+        for indices in [2..=4, 5..=7] {
+            let entries = indices.map(|index| entry(2, index)).collect();
+            log.write(&[write(1, entries, 2)]).expect("memory");
+        }
+        let crashed = files.copy();
+        let snapshot = Snapshot { at: at(term), data: "state".into(), ..Snapshot::default() };
+        let install = Write { snapshot: Some(snapshot), ..write(2, Vec::new(), 4) };
+        log.write(&[install]).expect("memory");
+        let name = "snapshot-00000000000000000004";
+        let bytes = files.read(name).expect("it was written");
+        crashed.0.borrow_mut().insert(name.into(), bytes);
+        for turn in 0..3 {
+            let start = reopened(&crashed).expect("it is whole");
+            assert_eq!((start.snapshot.at, &start.entries), (at(term), &left), "turn {turn}");
+            assert_eq!(start.hard, HardState { term: term.max(2), vote: 1, commit: 4 });
+        }
+        // Without the crash, the log ends with the snapshot.
+        let start = reopened(&files).expect("it is whole");
+        assert_eq!((start.snapshot.at, start.entries), (at(term), vec![]));
+    }
+}
+
+/// The same, if the log ends before the snapshot, and goes on after it before the next restart.
+#[test]
+fn a_log_that_ends_before_a_snapshot_goes_on_after_it() {
+    let (crashed, _) = written();
+    let (files, mut log) = begun();
+    let at = Position { term: 5, index: 9 };
+    let snapshot = Snapshot { at, data: "state".into(), ..Snapshot::default() };
+    let install = Write { snapshot: Some(snapshot), ..Write::default() };
+    log.write(&[install]).expect("memory");
+    let name = "snapshot-00000000000000000009";
+    crashed.0.borrow_mut().insert(name.into(), files.read(name).expect("it was written"));
+    let mut log = Log::open(crashed.clone(), &identity()).expect("it is whole").log;
+    log.write(&[write(4, vec![entry(5, 10)], 9)]).expect("memory");
+    for _ in 0..2 {
+        let start = reopened(&crashed).expect("it is whole");
+        assert_eq!((start.snapshot.at, start.entries), (at, vec![entry(5, 10)]));
+    }
+}
+
+/// A segment is full. The mark of the next one is torn at each of its bytes.
+#[test]
+fn a_torn_mark_of_a_full_segment_is_written_again() {
+    let (files, mut log) = written();
+    let name = "log-00000000000000000002";
+    log.set_segment(1);
+    log.write(&[write(4, vec![entry(2, 8)], 6)]).expect("memory");
+    let whole = files.read(name).expect("it was begun");
+    for len in 0..frame::MARK {
+        let files = written().0;
+        files.0.borrow_mut().insert(name.into(), whole[..len].to_vec());
+        let mut log = Log::open(files.clone(), &identity()).expect("only the end is torn").log;
+        log.write(&[write(4, vec![entry(2, 8)], 6)]).expect("memory");
+        assert_eq!(files.read(name).expect("it is used again"), whole, "{len} bytes");
+        let start = reopened(&files).expect("it is whole");
+        assert_eq!(start.entries, (2..=8).map(|index| entry(2, index)).collect::<Vec<_>>());
+        // The log's begin is missed.
+        files.0.borrow_mut().remove("log-00000000000000000001");
+        let error = reopened(&files).expect_err("entries are lost").to_string();
+        assert!(error.contains("entries up to 7 are missing"), "{error}");
+    }
+}
+
+/// The first segment has its mark only, as a begin leaves it. The second one tells that the node was more.
+#[test]
+fn a_folder_that_is_refused_is_not_changed() {
+    let (files, mut log) = begun();
+    let at = Position { term: 1, index: 1 };
+    let bytes = files.read("log-00000000000000000001").expect("it was begun");
+    log.save(&Snapshot { at, data: "state".into(), ..Snapshot::default() }).expect("memory");
+    files.0.borrow_mut().insert("log-00000000000000000001".into(), bytes);
+    files.0.borrow_mut().remove("identity");
+    let before = files.copy();
+    let error = reopened(&files).expect_err("it is no new node").to_string();
+    assert!(error.contains("identity is damaged: it is missing"), "{error}");
+    assert_eq!(*files.0.borrow(), *before.0.borrow());
 }
 
 /// A folder may forget that files were removed, any of them.

@@ -22,6 +22,8 @@ pub(crate) type VirtualEndpoint = Endpoint<VirtualTransport>;
 
 pub(crate) const ELECTION_TICKS: u32 = 10;
 pub(crate) const TICK: Duration = Duration::from_millis(10);
+/// A machine that will die while it changes its files has so long to change them.
+const DIES_WITHIN: Duration = Duration::from_millis(100);
 
 /// One node, which may be down.
 pub(crate) struct Host {
@@ -43,6 +45,8 @@ pub(crate) struct Cluster {
     /// Nodes that the cluster begins with.
     first: u64,
     options: Options,
+    /// Bytes of a segment of the nodes' logs, if it is a small one.
+    segment: Option<u64>,
     random: RefCell<Random>,
     /// Frames that a crash has left half written.
     pub(crate) torn: Cell<u64>,
@@ -66,6 +70,12 @@ pub(crate) struct Options {
     pub(crate) keep: u64,
 }
 
+impl Options {
+    fn has_snapshots(&self) -> bool {
+        self.snapshot_every < u64::MAX
+    }
+}
+
 fn config() -> EndpointConfig {
     EndpointConfig::new()
         .ping_interval(Duration::from_millis(100))
@@ -79,7 +89,7 @@ impl Cluster {
         seed: u64,
         first: u64,
         spare: u64,
-        options: Options,
+        mut options: Options,
     ) -> Result<Self, String> {
         let network = VirtualNetwork::new(seed);
         let host = |id| {
@@ -96,12 +106,38 @@ impl Cluster {
         let hosts: Vec<_> = (1..=first + spare).map(host).collect();
         let routes = hosts.iter().map(|host| (host.id.to_string(), host.server.route())).collect();
         let driver = network.endpoint();
-        let random = RefCell::new(Random::new(seed));
+        let mut random = Random::new(seed);
+        let mut segment = None;
+        if options.has_snapshots() {
+            // Nodes meet more snapshots of others, and more ends of segments.
+            options.snapshot_every >>= if random.percent(50) { random.within(2, 5) } else { 0 };
+            segment = random.percent(50).then(|| 1 << random.within(7, 14));
+        }
+        let random = RefCell::new(random);
         let routes = Rc::new(routes);
         let (torn, returned) = (Cell::new(0), Cell::new(0));
-        let cluster =
-            Self { network, hosts, driver, routes, first, options, random, torn, returned };
-        cluster.hosts.iter().try_for_each(|host| cluster.run_node(host))?;
+        let cluster = Self {
+            network,
+            hosts,
+            driver,
+            routes,
+            first,
+            options,
+            segment,
+            random,
+            torn,
+            returned,
+        };
+        for host in &cluster.hosts {
+            cluster.will_die(host);
+            let mut begun = cluster.run_node(host);
+            if host.files.is_over() {
+                cluster.end(host);
+                begun = cluster.begin_again(host);
+            }
+            host.files.live_on();
+            begun?;
+        }
         Ok(cluster)
     }
 
@@ -148,6 +184,9 @@ impl Cluster {
             }
         };
         host.files.settle();
+        if let Some(bytes) = self.segment {
+            opened.log.set_segment(bytes);
+        }
         host.starts.set(host.starts.get() + 1);
         let core = core(&start)?;
         let settings = Settings {
@@ -178,15 +217,58 @@ impl Cluster {
         Ok(())
     }
 
-    /// The machine of a host crashes.
+    /// The machine of a host crashes: between two calls, or between two changes of its files. The latter
+    /// takes up to [`DIES_WITHIN`], and is only done in runs with snapshots.
     pub(crate) fn crash(&self, host: &Host) {
+        if self.will_die(host) {
+            self.run_until_it_dies(host);
+        }
+        // Otherwise `failure` would miss that.
+        if !host.has_stopped() {
+            self.end(host);
+        }
+    }
+
+    /// Starts the node of a host that has crashed. In runs with snapshots, it may crash once more.
+    pub(crate) fn restart(&self, host: &Host) -> Result<(), String> {
+        let will_die = self.will_die(host);
+        let mut begun = self.begin_again(host);
+        if will_die && begun.is_ok() {
+            self.run_until_it_dies(host);
+        }
+        if host.files.is_over() {
+            self.end(host);
+            begun = self.begin_again(host);
+        }
+        begun
+    }
+
+    /// Sometimes decides that a host will die between two changes of its files.
+    fn will_die(&self, host: &Host) -> bool {
+        let mut random = self.random.borrow_mut();
+        let will_die = self.options.has_snapshots() && random.percent(30);
+        if will_die {
+            host.files.die_after(random.below(10), random.percent(50));
+        }
+        will_die
+    }
+
+    fn run_until_it_dies(&self, host: &Host) {
+        let end = self.network.elapsed() + DIES_WITHIN;
+        while self.network.elapsed() < end && !host.files.is_over() && !host.has_stopped() {
+            self.driver.run_for(Duration::from_micros(500));
+        }
+        host.files.live_on();
+    }
+
+    fn end(&self, host: &Host) {
         host.task.take();
         host.server.kill();
         let returned = host.files.crash(&mut self.random.borrow_mut());
         self.returned.set(self.returned.get() + returned);
     }
 
-    pub(crate) fn restart(&self, host: &Host) -> Result<(), String> {
+    fn begin_again(&self, host: &Host) -> Result<(), String> {
         host.server.restart_routes(Front::<VirtualTransport>::routes());
         self.run_node(host)
     }
@@ -242,5 +324,10 @@ impl Cluster {
 impl Host {
     pub(crate) fn is_up(&self) -> bool {
         self.task.borrow().is_some()
+    }
+
+    /// The node has stopped although its machine runs.
+    fn has_stopped(&self) -> bool {
+        self.task.borrow().as_ref().is_some_and(JoinHandle::is_finished)
     }
 }
