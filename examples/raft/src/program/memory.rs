@@ -62,7 +62,13 @@ impl Cluster {
     }
 }
 
+/// The nodes and their addresses.
+fn addresses() -> BTreeMap<u64, String> {
+    (1..=NODES).map(|id| (id, id.to_string())).collect()
+}
+
 pub(super) fn run(args: &LatencyArgs) -> Result<(), Failure> {
+    alone(args)?;
     run_once(args, None)?;
     let commits = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are valid");
     let commits = Arc::new(Mutex::new(commits));
@@ -83,12 +89,8 @@ fn run_once(
     // Number 0 is the client.
     let mut ports: Vec<_> = (0..=NODES).map(|id| (id, hub.port(MemConfig::default()))).collect();
     let routes = ports.iter().map(|(id, port)| (id.to_string(), port.local_route())).collect();
-    let addresses = (1..=NODES).map(|id| (id, id.to_string())).collect();
     let (consensus, routes) = (args.consensus, Arc::new(routes));
-    let cluster = Cluster { consensus, addresses, routes, commits };
-    if cluster.commits.is_none() {
-        alone(args, &cluster)?;
-    }
+    let cluster = Cluster { consensus, addresses: addresses(), routes, commits };
     // With two threads, the client and one node are in the first.
     let others = ports.split_off(if args.threads == 1 { ports.len() } else { 2 });
     let is_over = AtomicBool::new(false);
@@ -238,8 +240,8 @@ fn omni_core(node: u64, start: &Start) -> Result<OmniCore, Failure> {
 }
 
 /// Measures the consensus without calls.
-fn alone(args: &LatencyArgs, cluster: &Cluster) -> Result<(), Failure> {
-    let start = cluster.start();
+fn alone(args: &LatencyArgs) -> Result<(), Failure> {
+    let start = Start::first(Addresses(addresses()));
     let key = super::bench::key(0);
     let put = Command::Put { session: 1, sequence: 1, key: &key, value: &[b'v'; VALUE] };
     let command = put.encode().into();
