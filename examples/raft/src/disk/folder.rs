@@ -1,33 +1,34 @@
 //! A folder of the system.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
 use super::Files;
 use super::errors::{DiskError, OpenError};
+use super::system::{self, Handle};
 
 /// The files of a folder. No other process can open it meanwhile.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     /// The folder itself, to sync it. Holds its lock.
-    folder: File,
+    folder: Handle,
     /// The file that was appended to last.
-    open: Option<(String, File)>,
+    open: Option<(String, Handle)>,
 }
 
 impl Folder {
-    /// Opens a folder, and creates it if there is none.
+    /// Opens a folder, and creates it if there is none, with those above it.
     ///
     /// # Errors
     /// [`OpenError::Disk`] or [`OpenError::InUse`]
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let name = path.display().to_string();
-        fs::create_dir_all(path).map_err(DiskError::of("create", &name))?;
-        let folder = File::open(path).map_err(DiskError::of("open", &name))?;
+        create(path).map_err(DiskError::of("create", &name))?;
+        let folder = Handle::of_folder(path).map_err(DiskError::of("open", &name))?;
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::InUse(name)),
@@ -38,11 +39,9 @@ impl Folder {
         Ok(Self { path: path.to_owned(), folder, open: None })
     }
 
-    fn file(&mut self, name: &str) -> io::Result<&mut File> {
+    fn file(&mut self, name: &str) -> io::Result<&mut Handle> {
         if self.open.as_ref().is_none_or(|(open, _)| open != name) {
-            let path = self.path.join(name);
-            let is_new = !path.exists();
-            let file = OpenOptions::new().append(true).create(true).open(path)?;
+            let (file, is_new) = Handle::append_to(&self.path.join(name))?;
             if is_new {
                 self.folder.sync_all()?;
             }
@@ -52,6 +51,42 @@ impl Folder {
             Some((_, file)) => Ok(file),
             None => unreachable!("it was opened"),
         }
+    }
+}
+
+/// Creates a folder, and those above it, one after another: each survives a crash of the machine before
+/// there is something in it. Otherwise the crash could take the folder, and the node would begin anew, without
+/// its votes.
+fn create(path: &Path) -> io::Result<()> {
+    let mut missing = Vec::new();
+    let mut at = path;
+    while !at.is_dir() && above(at) != at {
+        missing.push(at);
+        at = above(at);
+    }
+    // A process that died may have created this one, and not synced its name.
+    if let Some(parent) = fs::canonicalize(at)?.parent() {
+        match Handle::of_folder(parent) {
+            Ok(parent) => parent.sync_all()?,
+            // Then it was made by another user, who may read it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(error),
+        }
+    }
+    for folder in missing.into_iter().rev() {
+        system::create_folder(folder)?;
+        Handle::of_folder(above(folder))?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// The folder that a path is in.
+fn above(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        // The root, which always exists.
+        None => path,
     }
 }
 
@@ -71,7 +106,7 @@ impl Files for Folder {
     }
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.file(name)?.write_all(bytes)
+        self.file(name)?.write(bytes)
     }
 
     fn sync(&mut self, name: &str) -> io::Result<()> {
@@ -80,10 +115,10 @@ impl Files for Folder {
 
     fn replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let new = self.path.join(format!("{name}.new"));
-        let mut file = File::create(&new)?;
-        file.write_all(bytes)?;
+        let mut file = Handle::create(&new)?;
+        file.write(bytes)?;
         file.sync_all()?;
-        fs::rename(&new, self.path.join(name))?;
+        system::rename(&new)?;
         self.folder.sync_all()
     }
 
@@ -95,6 +130,6 @@ impl Files for Folder {
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
         self.open.take_if(|(open, _)| open == name);
-        fs::remove_file(self.path.join(name))
+        system::remove(&self.path.join(name))
     }
 }

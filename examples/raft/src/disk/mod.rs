@@ -15,6 +15,7 @@ mod folder;
 mod frame;
 mod log;
 mod snapshot;
+mod system;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -1,9 +1,12 @@
 use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::{fs, io};
 
-use super::{Files, Identity, Log, OpenError, frame};
+use super::system::Call;
+use super::system::recorder;
+use super::{Files, Folder, Identity, Log, OpenError, frame};
 use crate::consensus::{Addresses, Entry, EntryKind, HardState, Position, Snapshot, Start, Write};
 
 /// Files in memory. Clones are the same files.
@@ -463,4 +466,117 @@ fn a_log_that_has_lost_committed_entries_is_refused() {
     log.write(&[write(1, vec![entry(2, 2)], 9)]).expect("memory");
     let error = reopened(&files).expect_err("entries are missing").to_string();
     assert!(error.contains("ends with entry 2, but entry 9 was committed"), "{error}");
+}
+
+/// What a crash of the machine may take, derived from the calls of a [`Folder`].
+#[derive(Debug, Default)]
+struct AtRisk {
+    /// Files whose bytes changed after they were synced.
+    bytes: BTreeSet<PathBuf>,
+    /// Files and folders whose names changed after the folder that they are in was synced.
+    names: BTreeSet<PathBuf>,
+}
+
+impl AtRisk {
+    fn follow(&mut self, calls: Vec<(Call, PathBuf)>) {
+        for (call, path) in calls {
+            match call {
+                Call::Create => {
+                    self.names.insert(path);
+                }
+                Call::Change => {
+                    self.bytes.insert(path);
+                }
+                Call::Sync => {
+                    self.bytes.remove(&path);
+                    self.names.retain(|name| name.parent() != Some(&path));
+                }
+                Call::Rename => {
+                    assert!(!self.bytes.contains(&path), "{path:?} gets its name before its bytes");
+                    self.names.remove(&path);
+                    self.names.insert(path.with_extension(""));
+                }
+                // It may come back.
+                Call::Remove => {
+                    self.bytes.remove(&path);
+                    self.names.remove(&path);
+                }
+            }
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.bytes.is_empty() && self.names.is_empty()
+    }
+}
+
+/// A life of a folder: it calls each of its methods that returns when something survives a crash. After each
+/// of them, it calls `after`.
+fn live(path: &Path, after: &mut dyn FnMut(&str)) -> io::Result<()> {
+    let other = |error: OpenError| io::Error::other(error.to_string());
+    let mut folder = Folder::open(path).map_err(other)?;
+    after("open");
+    for part in ["first", "second"] {
+        for name in ["log-1", "log-2"] {
+            folder.append(name, part.as_bytes())?;
+            folder.sync(name)?;
+            after("sync");
+        }
+        folder.replace("identity", part.as_bytes())?;
+        after("replace");
+        folder.truncate("log-1", 3)?;
+        after("truncate");
+    }
+    folder.remove("log-1")
+}
+
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Self {
+        let temporary = fs::canonicalize(std::env::temp_dir()).expect("there is a folder for them");
+        let path = temporary.join(format!("erpc-raft-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("there is room");
+        Self(path)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap_or_default();
+    }
+}
+
+#[test]
+fn what_a_folder_has_done_survives_a_crash_of_the_machine() {
+    let temporary = Temporary::new("done");
+    let mut at_risk = AtRisk::default();
+    recorder::begin(usize::MAX);
+    let lived = live(&temporary.0.join("above/data"), &mut |method| {
+        at_risk.follow(recorder::calls());
+        assert!(at_risk.is_nothing(), "after {method}: {at_risk:?}");
+    });
+    lived.expect("there is room");
+}
+
+/// The process dies before each of its calls. The next one must not build on names that a crash of the
+/// machine may still take.
+#[test]
+fn a_folder_is_safe_when_it_is_opened_again() {
+    let temporary = Temporary::new("again");
+    for limit in 0.. {
+        let path = temporary.0.join(limit.to_string()).join("above/data");
+        let mut at_risk = AtRisk::default();
+        recorder::begin(limit);
+        let has_died = live(&path, &mut |_| {}).is_err();
+        at_risk.follow(recorder::calls());
+        recorder::begin(usize::MAX);
+        drop(Folder::open(&path).expect("there is room"));
+        at_risk.follow(recorder::calls());
+        assert!(at_risk.names.is_empty(), "after {limit} calls: {at_risk:?}");
+        if !has_died {
+            assert!(limit > 20, "{limit} calls");
+            break;
+        }
+    }
 }

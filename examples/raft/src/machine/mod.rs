@@ -23,6 +23,8 @@ use crate::mutants::mutant;
 pub enum Applied {
     /// Nothing: no command, or one that is damaged, or a change of the members that cannot be made.
     Nothing,
+    /// The members have begun to change: a majority of the old ones is needed, too.
+    Changing,
     /// The members have changed.
     Changed,
     /// Opened this session.

@@ -18,13 +18,14 @@ mod transfer;
 mod turn;
 mod waiting;
 
+use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use erpc::{Endpoint, JoinHandle, Transport};
+use erpc::{CallError, CallOptions, Code, Endpoint, JoinHandle, RetryPolicy, Transport};
 pub use inbox::Inbox;
 use peers::Peers;
 pub use service::Front;
@@ -32,8 +33,8 @@ use turn::Turns;
 
 use crate::consensus::{Consensus, NodeId, Snapshot};
 use crate::disk::{Disk, DiskError};
-use crate::machine::ImageError;
-use crate::proto::LocalPeerClient;
+use crate::machine::{ImageError, Machine};
+use crate::proto::{self, LocalPeerClient};
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
@@ -50,8 +51,8 @@ pub struct Settings {
     /// reads are correct only if no node's clock runs more than a tenth faster than another's. All
     /// nodes must have the same setting.
     pub lease: bool,
-    /// Of a node without a disk: a random number of its start. Nodes refuse it if it comes back with
-    /// another one, because it has forgotten its votes. Otherwise 0.
+    /// Of a node without a disk: a random number of its start. Nodes that have met it refuse it if it comes
+    /// back with another one, because it has forgotten its votes. Then it stops. Otherwise 0.
     pub incarnation: u64,
     /// Bytes of commands after which a snapshot is made.
     pub snapshot_every: u64,
@@ -103,6 +104,13 @@ pub enum NodeError {
         /// The last index of the log here.
         last: u64,
     },
+    /// Another node has met it before it restarted, and it keeps nothing on disk.
+    Forgetful {
+        /// The other node.
+        by: NodeId,
+        /// What the other node says.
+        why: String,
+    },
     /// The consensus has found a contradiction. Its text.
     Contradiction(String),
 }
@@ -118,6 +126,7 @@ impl fmt::Display for NodeError {
                  leader knows that it had {commit}. Remove it from the cluster, and add a new node with \
                  another id and an empty folder"
             ),
+            Self::Forgetful { by, why } => write!(f, "node {by} refuses this node: {why}"),
             Self::Contradiction(text) => {
                 write!(f, "the consensus has found a contradiction: {text}")
             }
@@ -155,6 +164,10 @@ where
 {
     let inbox = Inbox::of(endpoint);
     let tick = parts.settings.tick;
+    let refused = Rc::new(Cell::new(None));
+    if parts.settings.incarnation != 0 {
+        introduce(endpoint, &parts, &inbox, &refused)?;
+    }
     let mut turns = Turns::new(endpoint, parts, Rc::clone(&inbox))?;
     inbox.open();
     let ticks = Rc::downgrade(&inbox);
@@ -168,16 +181,82 @@ where
     Ok(endpoint.spawn(async move {
         loop {
             inbox.wait().await;
-            // The library panics if messages contradict what it knows.
-            let error = match catch_unwind(AssertUnwindSafe(|| turns.turn())) {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error,
-                Err(panic) => NodeError::Contradiction(text_of(&*panic)),
+            let error = match refused.take() {
+                Some(error) => error,
+                // The library panics if messages contradict what it knows.
+                None => match catch_unwind(AssertUnwindSafe(|| turns.turn())) {
+                    Ok(Ok(())) => continue,
+                    Ok(Err(error)) => error,
+                    Err(panic) => NodeError::Contradiction(text_of(&*panic)),
+                },
             };
             inbox.close(&error.to_string());
             return error;
         }
     }))
+}
+
+/// The code with which a node refuses one that has restarted without its data.
+const FORGETFUL: Code = Code::DataLoss;
+
+/// Introduces a node without a disk to the others that its cluster begins with. If one has met it before,
+/// it has restarted, and must not go on: the others drop what it says, so it would follow the leader
+/// without a vote, and nobody would notice.
+///
+/// Each of the others is asked once per election time, until it answers.
+fn introduce<C: Consensus, D, T: Transport>(
+    endpoint: &Endpoint<T>,
+    parts: &Parts<C, D, T>,
+    inbox: &Rc<Inbox>,
+    refused: &Rc<Cell<Option<NodeError>>>,
+) -> Result<(), NodeError> {
+    let Settings { id, cluster, tick, election_ticks, incarnation, .. } = &parts.settings;
+    let election = *tick * *election_ticks;
+    if parts.snapshot.at.index == 0 {
+        // It waits to be added, and knows nobody.
+        return Ok(());
+    }
+    let machine = Machine::decode(&parts.snapshot.data)?;
+    for (&to, address) in machine.addresses().0.iter().filter(|(other, _)| **other != *id) {
+        let Some(client) = (parts.connect)(endpoint, address) else { continue };
+        let options = CallOptions::new().deadline(election).retry(RetryPolicy::never());
+        let parcel = proto::Parcel {
+            cluster: hash(C::NAME, cluster),
+            from: *id,
+            to,
+            incarnation: *incarnation,
+            ..proto::Parcel::default()
+        };
+        let (inbox, refused) = (Rc::downgrade(inbox), Rc::clone(refused));
+        drop(endpoint.spawn(async move {
+            let why = refusal(client.with(options), parcel, election, &inbox).await;
+            if let (Some(why), Some(inbox)) = (why, inbox.upgrade()) {
+                refused.set(Some(NodeError::Forgetful { by: to, why }));
+                inbox.wake();
+            }
+        }));
+    }
+    Ok(())
+}
+
+/// Why a node refuses this one, which it has met before. None if it has not.
+async fn refusal<T: Transport>(
+    client: LocalPeerClient<T>,
+    parcel: proto::Parcel,
+    pause: Duration,
+    inbox: &Weak<Inbox>,
+) -> Option<String> {
+    while inbox.strong_count() > 0 {
+        match client.deliver(parcel.clone()).await {
+            Ok(_) => return None,
+            // Other refusals, as that of another cluster, may end when an operator has seen them.
+            Err(CallError::Status(status)) if status.code() == FORGETFUL => {
+                return Some(status.message().to_owned());
+            }
+            Err(_) => erpc::sleep(pause).await,
+        }
+    }
+    None
 }
 
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {

@@ -12,7 +12,7 @@ use super::inbox::{Inbox, Mail, Parcel, Rare};
 use super::reads::{Lease, Reads};
 use super::transfer::{self, Arriving};
 use super::waiting::{Caller, Waiting};
-use super::{Clock, NodeError, Parts, Peers, Settings, hash};
+use super::{Clock, FORGETFUL, NodeError, Parts, Peers, Settings, hash};
 use crate::consensus::{
     Addresses, Change, Consensus, Effects, Entry, EntryKind, NodeId, Position, ProposeError, Role,
     Snapshot, StepError,
@@ -168,8 +168,9 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
             return refuse(format!("this is node {}, not {to}", self.settings.id));
         }
         if !self.peers.meets(from, incarnation) {
-            return refuse(format!(
-                "node {from} has restarted without its data; add it under another id"
+            return Err(Status::new(
+                FORGETFUL,
+                format!("node {from} has restarted without its data; add it under another id"),
             ));
         }
         Ok(())
@@ -514,9 +515,10 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
             EntryKind::Command => self.machine.apply(entry.at.index, &entry.data),
             EntryKind::Change if self.core.apply_change(entry) => {
                 let added = Addresses::decode(&entry.context).unwrap_or_default();
-                self.machine.set_addresses(added, &self.core.members().all());
+                let members = self.core.members();
+                self.machine.set_addresses(added, &members.all());
                 self.follow();
-                Applied::Changed
+                if members.outgoing.is_empty() { Applied::Changed } else { Applied::Changing }
             }
             EntryKind::Change => Applied::Nothing,
         };

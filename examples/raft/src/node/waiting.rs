@@ -22,12 +22,14 @@ pub(super) enum Caller {
 pub(super) struct Waiting {
     /// With the time of the proposal, if it is measured.
     callers: VecDeque<(Position, Caller, Duration)>,
+    /// A change of the members that has begun: with its first entry.
+    changing: Option<(Position, Caller)>,
     measure: Option<(Clock, Hear)>,
 }
 
 impl Waiting {
     pub(super) fn new(measure: Option<(Clock, Hear)>) -> Self {
-        Self { callers: VecDeque::new(), measure }
+        Self { callers: VecDeque::new(), changing: None, measure }
     }
 
     pub(super) fn push(&mut self, at: Position, caller: Caller) {
@@ -36,17 +38,28 @@ impl Waiting {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.callers.is_empty()
+        self.callers.is_empty() && self.changing.is_none()
     }
 
-    /// The entry at `at` is applied. Answers its caller.
+    /// The entry at `at` is applied. Answers its caller; that of a change when the old members are
+    /// not needed any more.
     pub(super) fn applied(&mut self, at: Position, applied: Applied, leader: &Leader) {
+        if applied == Applied::Changed
+            && let Some((_, caller)) = self.changing.take()
+        {
+            caller.answer(applied);
+        }
         while let Some((waits, caller, begun)) = self.pop_if(|waits| waits.index <= at.index) {
             if let Some((clock, hear)) = self.measure.as_mut().filter(|_| waits == at) {
                 hear(clock().saturating_sub(begun));
             }
             if waits == at || mutant!(TermNotCompared) && waits.index == at.index {
-                caller.answer(applied);
+                match caller {
+                    Caller::Change(_) if applied == Applied::Changing => {
+                        self.changing = Some((waits, caller));
+                    }
+                    _ => caller.answer(applied),
+                }
             } else {
                 // Another leader has put its entry there, or a snapshot has skipped it.
                 caller.refuse(Outcome::NotLeader, leader);
@@ -60,6 +73,10 @@ impl Waiting {
             return;
         }
         while let Some((_, caller, _)) = self.pop_if(|waits| Some(waits.term) != term) {
+            caller.refuse(Outcome::NotLeader, leader);
+        }
+        let is_old = |(waits, _): &mut (Position, Caller)| Some(waits.term) != term;
+        if let Some((_, caller)) = self.changing.take_if(is_old) {
             caller.refuse(Outcome::NotLeader, leader);
         }
     }
@@ -82,7 +99,9 @@ impl Caller {
         }
         let (outcome, swapped) = match applied {
             Applied::Written { swapped } => (Outcome::Done, swapped),
-            Applied::Opened(_) | Applied::Changed | Applied::Nothing => (Outcome::Done, false),
+            Applied::Opened(_) | Applied::Changing | Applied::Changed | Applied::Nothing => {
+                (Outcome::Done, false)
+            }
             Applied::Expired => (Outcome::Expired, false),
             Applied::Stale => (Outcome::Stale, false),
         };

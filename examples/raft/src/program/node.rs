@@ -37,6 +37,13 @@ pub(super) fn run(args: &NodeArgs) -> Result<(), Failure> {
     let signal = erpc::shutdown_signal().map_err(Failure::of("no handler of signals"))?;
     let mut member = member::open(&config, member::bind(listen)?)?;
     say(format!("node {} of cluster {:?} serves at {listen}", config.id, config.cluster))?;
+    if config.dir.is_none() {
+        say(format!(
+            "it keeps nothing on disk: when it has stopped, add a new node with another id; the others refuse \
+             a node {} that has forgotten its votes",
+            config.id
+        ))?;
+    }
     let endpoint = member.endpoint.clone();
     let mut signal = pin!(signal);
     let failed = endpoint.block_on(poll_fn(|cx| {

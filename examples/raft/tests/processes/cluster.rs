@@ -1,4 +1,4 @@
-//! Three nodes as processes.
+//! Three nodes as processes, and those that join them.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use erpc::transport::udp::UdpRoute;
 use erpc::{Channel, Endpoint, EndpointConfig, UdpConfig};
 use erpc_raft::client::{Nodes, Patience};
-use erpc_raft::proto::LocalStoreClient;
+use erpc_raft::proto::{LocalPeerClient, LocalStoreClient};
 
 use crate::PATIENCE;
 
@@ -20,7 +20,10 @@ pub(crate) enum Durability {
     Volatile,
 }
 
-/// Nodes 1, 2 and 3. They are killed at the end.
+/// The nodes 1, 2 and 3 begin the cluster.
+const FIRST: u64 = 3;
+
+/// Nodes 1, 2 and 3, and those that [join](Cluster::join). They are killed at the end.
 pub(crate) struct Cluster {
     folder: PathBuf,
     /// The data of node 1.
@@ -44,29 +47,48 @@ impl Cluster {
         arguments: &[&str],
         first: &Path,
     ) -> Self {
-        let folder = folder(name);
-        let addresses = (0..3).map(|_| free_address()).collect();
-        let arguments = arguments.iter().map(ToString::to_string).collect();
-        let children = vec![None, None, None];
-        let mut cluster =
-            Self { folder, first: first.to_owned(), addresses, durability, arguments, children };
-        (1..=3).for_each(|id| cluster.restart(id));
+        let mut cluster = Self::stopped(name, durability, arguments);
+        first.clone_into(&mut cluster.first);
+        (1..=FIRST).for_each(|id| cluster.restart(id));
         cluster
     }
 
-    fn data(&self, id: u64) -> PathBuf {
+    /// No node runs yet.
+    pub(crate) fn stopped(name: &str, durability: Durability, arguments: &[&str]) -> Self {
+        let folder = folder(name);
+        let addresses = (0..FIRST).map(|_| free_address()).collect();
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        let children = (0..FIRST).map(|_| None).collect();
+        let first = folder.join("data-1");
+        Self { folder, first, addresses, durability, arguments, children }
+    }
+
+    /// Starts one more node, which waits to be added. Returns its id.
+    pub(crate) fn join(&mut self) -> u64 {
+        self.addresses.push(free_address());
+        self.children.push(None);
+        let id = self.addresses.len() as u64;
+        self.restart(id);
+        id
+    }
+
+    /// The folder for the data of a node.
+    pub(crate) fn data(&self, id: u64) -> PathBuf {
         if id == 1 { self.first.clone() } else { self.folder.join(format!("data-{id}")) }
     }
 
     fn command(&self, id: u64, data: u64) -> Command {
-        let peers: Vec<_> =
-            (1..).zip(&self.addresses).map(|(id, address)| format!("{id}={address}")).collect();
+        let named = if id <= FIRST { 1..=FIRST } else { id..=id };
+        let peers: Vec<_> = named.map(|id| format!("{id}={}", self.address(id))).collect();
         let mut command = Command::new(env!("CARGO_BIN_EXE_erpc-raft"));
         command.args(["node", "--id", &id.to_string(), "--peers", &peers.join(",")]);
         match self.durability {
             Durability::Disk => command.arg("--dir").arg(self.data(data)),
             Durability::Volatile => command.arg("--volatile"),
         };
+        if id > FIRST {
+            command.arg("--join");
+        }
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null());
         command
     }
@@ -121,9 +143,35 @@ impl Cluster {
 
     /// Runs the program as a client, until it ends.
     pub(crate) fn run_client(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_erpc-raft"));
-        command.args(["client", "--connect", &self.addresses().join(",")]).args(arguments);
-        command.stdin(Stdio::null()).output().expect("the program is built")
+        let mut command = client_command(&self.addresses(), arguments);
+        command.output().expect("the program is built")
+    }
+
+    /// The same, and the tasks of an endpoint go on meanwhile.
+    pub(crate) fn run_client_beside(&self, endpoint: &Endpoint, arguments: &[&str]) -> Output {
+        let mut command = client_command(&self.addresses(), arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("the program is built");
+        until("the client ends", || {
+            endpoint.run_for(Duration::from_millis(2));
+            child.try_wait().expect("it is ours").is_some()
+        });
+        child.wait_with_output().expect("it is ours")
+    }
+
+    /// The members that a node names in its line of `client status`, in the order of their ids. None if the
+    /// node is silent.
+    pub(crate) fn members(&self, id: u64) -> Option<Vec<String>> {
+        let output = client_command(&[self.address(id)], &["status"]).output();
+        let text = output.expect("the program is built").stdout;
+        let text = String::from_utf8(text).expect("the program writes text");
+        let columns = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let line = columns.into_iter().find(|columns| columns[0] == id.to_string())?;
+        // After id, address, role, term, leader, last, commit, applied, snapshot, keys.
+        let members = line[10..].join(" ");
+        let mut members: Vec<_> = members.split(", ").map(ToOwned::to_owned).collect();
+        members.sort_unstable();
+        Some(members)
     }
 
     pub(crate) fn address(&self, id: u64) -> String {
@@ -131,14 +179,15 @@ impl Cluster {
     }
 
     pub(crate) fn addresses(&self) -> Vec<String> {
-        (1..=3).map(|id| self.address(id)).collect()
+        self.addresses.iter().map(ToString::to_string).collect()
     }
 
     /// Waits for a leader.
     pub(crate) fn leader(&self, endpoint: &Endpoint, nodes: &Nodes) -> u64 {
         let begun = Instant::now();
         loop {
-            for id in (1..=3).filter(|id| self.children[*id as usize - 1].is_some()) {
+            let ids = 1..=self.children.len() as u64;
+            for id in ids.filter(|id| self.children[*id as usize - 1].is_some()) {
                 let status = endpoint.block_on(nodes.status(&self.address(id)));
                 if status.is_ok_and(|status| status.role == "leader") {
                     return id;
@@ -152,9 +201,16 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        (1..=3).for_each(|id| self.kill(id));
+        (1..=self.children.len() as u64).for_each(|id| self.kill(id));
         fs::remove_dir_all(&self.folder).unwrap_or_default();
     }
+}
+
+fn client_command(addresses: &[String], arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_erpc-raft"));
+    command.args(["client", "--connect", &addresses.join(",")]).args(arguments);
+    command.stdin(Stdio::null());
+    command
 }
 
 /// Waits until something holds.
@@ -201,6 +257,12 @@ pub(crate) fn client(addresses: &[String], patience: Patience) -> (Endpoint, Nod
     });
     let nodes = Nodes::new(&endpoint, addresses, connect, patience).expect("these are addresses");
     (endpoint, nodes)
+}
+
+/// A client of a node as another node is one.
+pub(crate) fn peer(endpoint: &Endpoint, address: &str) -> LocalPeerClient {
+    let address: SocketAddr = address.parse().expect("it is an address");
+    LocalPeerClient::new(Channel::to(endpoint, vec![UdpRoute::from(address)]).build())
 }
 
 /// A disk of 4 MiB. It is unmounted at the end.

@@ -3,6 +3,9 @@
 //! `RAFT_SECS` is the length of the run with kills, 10 s by default.
 
 mod cluster;
+mod damaged;
+mod members;
+mod volatile;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -244,28 +247,6 @@ fn the_program_shows_why_a_call_is_impossible() {
     }
     let output = cluster.run_client(&["transfer"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[test]
-fn a_node_without_its_data_is_refused() {
-    let mut cluster = Cluster::start("forgetful", Durability::Volatile, &[]);
-    let (endpoint, nodes) =
-        client(&cluster.addresses(), Patience { call: PATIENCE, ..Patience::default() });
-    let leader = cluster.leader(&endpoint, &nodes);
-    let victim = leader % 3 + 1;
-    // A node hears of a commit only up to what it has acknowledged. The first entry is part of the start.
-    let address = cluster.address(victim);
-    let applied = || endpoint.block_on(nodes.status(&address)).map_or(0, |status| status.applied);
-    cluster::until("the node has acknowledged an entry", || applied() > 1);
-    cluster.kill(victim);
-    cluster.restart(victim);
-    endpoint.block_on(async {
-        let session = nodes.open().await.expect("a majority serves");
-        session.put(b"key", b"value").await.expect("a majority serves");
-    });
-    assert!(!cluster.wait(victim).success(), "it takes part without its data");
-    let text = cluster.errors(victim);
-    assert!(text.contains("lost entries that it had acknowledged"), "{text}");
 }
 
 #[test]

@@ -109,6 +109,32 @@ fn a_leader_that_would_leave_says_so() {
     serves(&cluster);
 }
 
+/// When a change of several nodes is answered, those that leave are not needed any more.
+#[test]
+fn a_change_is_answered_when_it_is_complete() {
+    let options =
+        Options { algorithm: Algorithm::Raft, lease: false, snapshot_every: u64::MAX, keep: 0 };
+    let cluster = Cluster::start(3, 3, 2, options).expect("the disks are empty");
+    cluster.driver.run_for(Duration::from_millis(500));
+    let leader = cluster.leader().expect("half a second has passed").id;
+    let leave: Vec<_> = (1..=3).filter(|id| *id != leader).collect();
+    let (endpoint, nodes) = cluster.clients(Patience::default());
+    let voter = |id: u64| Member { id, address: id.to_string(), learner: false };
+    let change = proto::ChangeRequest { add: vec![voter(4), voter(5)], remove: leave.clone() };
+    endpoint.block_on(nodes.change(&change)).expect("the cluster serves");
+    for id in leave {
+        let route = cluster.hosts[id as usize - 1].server.route();
+        for other in &cluster.hosts {
+            cluster.network.cut_link(route, other.server.route());
+        }
+    }
+    serves(&cluster);
+    let status = endpoint.block_on(nodes.status(&leader.to_string())).expect("it serves");
+    let mut members: Vec<_> = status.members.iter().map(|member| member.id).collect();
+    members.sort_unstable();
+    assert_eq!((members, status.joint), (vec![leader, 4, 5], false));
+}
+
 /// A leader that is cut off refuses to leave. The others let it leave.
 #[test]
 fn a_leader_that_is_cut_off_can_be_removed() {
