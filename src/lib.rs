@@ -309,11 +309,11 @@ pub mod testing {
 /// The untyped layer that [`Endpoint`] is built on.
 pub mod raw {
     pub use erpc_core::buf::{MsgBuf, NoMemory, Pool, PoolStats};
-    pub use erpc_core::event_loop::{App, BurstEnd, Context, HeldRequest, Rpc};
+    pub use erpc_core::event_loop::{App, Context, Rpc};
     pub use erpc_core::protocol::{
         Acceptor, Body, ClientId, ClientStats, DropReason, ListenGroup, NewCall, ProtocolStats,
         Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionAddress, SessionEvent,
-        SessionId,
+        SessionId, UpcomingRequest,
     };
     pub use erpc_core::time::Instant;
 }

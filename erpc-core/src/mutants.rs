@@ -270,6 +270,10 @@ mod chosen {
         /// A retransmitted request carries the same remaining time until its deadline as its first
         /// copy.
         StampedOnce,
+        /// The first copy of a plain request does not carry the remaining time.
+        PlainDeadlineUntold,
+        /// No timer is armed for the deadline of a plain call.
+        PlainDeadlineUnarmed,
         /// The remaining time is rounded down.
         DeadlineRoundedDown,
         /// The deadlines of calls that wait for a slot are ignored.
@@ -358,6 +362,8 @@ mod chosen {
         BackoffTimerKept by Typed,
         /// After a retry, an error does not tell that an earlier attempt may have been executed.
         TruthForgotten by Typed,
+        /// A burst hook's notes stay for the next burst, and its requests reach no hook.
+        NotesKept by Test("typed", "bursts::each_hook_runs_once_per_burst_before_the_handlers"),
         /// A call that is retried has no deadline any more.
         DeadlineLostOnRetry by Typed,
         /// Each retry earns a part of the next one.

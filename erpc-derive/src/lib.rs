@@ -36,8 +36,8 @@ use syn::{DeriveInput, parse_macro_input};
 ///   `dispatch(..)`. `default_mode = dispatch`: all run in the event loop, except those in
 ///   `worker(..)`.
 /// * `burst(Get = look_ahead, ..)`: the burst hook of this method is `Self::look_ahead`, which the
-///   event loop calls once per receive burst with all requests for the method, before their
-///   handlers run: `fn look_ahead(&self, burst: Burst<'_, GetRequest>)`, where the message has the
+///   event loop calls with the requests of a receive burst for the method, before their handlers
+///   run: `fn look_ahead(&self, burst: Burst<'_, GetRequest>)`, where the message has the
 ///   type that a plain handler's request has. See `erpc::Burst`.
 /// * `method(Get, deadline = "20ms", max_request = 4096)`: overrides options of the `.proto` file
 ///   for one method; see below.

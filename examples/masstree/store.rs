@@ -59,7 +59,7 @@ impl Store {
 impl Index for Store {
     fn get(&self, request: Request<'_, GetRequestView<'_>>) -> Result<Response<GetReply>, Status> {
         let key = request.message().key;
-        // A request without a note was alone in its burst, or its key was absent.
+        // A request without a note has a key that was absent when the hook looked.
         let value = match request.note() {
             Some(value) => Some(value),
             None => self.index.get(check(key)?, &pin()),

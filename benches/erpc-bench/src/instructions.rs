@@ -42,6 +42,8 @@ enum Path {
     RawCc,
     /// As `raw`, with 1,000 sessions, which make one call at a time each
     RawSessions,
+    /// As `raw-cc`, with one call at a time: what is paid per turn is paid per packet
+    RawLone,
     /// A packet of a request of 64 packets
     Request,
     /// A packet of a response of 64 packets
@@ -54,6 +56,10 @@ enum Path {
     Prost,
     /// A typed call with protocol buffers, awaited by a task
     ProstAwait,
+    /// As `prost-await`, with a deadline
+    ProstDeadline,
+    /// As `prost-await`, with one call at a time
+    ProstLone,
     /// As `raw`, over kernel UDP, without the kernel's own instructions
     Udp,
     /// As `raw`, over verbs on devices in memory. `.ci/instructions` does not count the devices' own
@@ -84,12 +90,20 @@ impl Path {
         let (sessions, outstanding) = match self {
             Self::RawSessions => (1_000, 1_000),
             Self::Request | Self::Response => (4, 4),
+            Self::RawLone | Self::ProstLone => (1, 1),
             _ => (8, 64),
         };
         let config = EndpointConfig::new().seed(1);
         let config = match self {
-            Self::Fixed | Self::FixedHooked | Self::Prost | Self::ProstAwait => config,
-            Self::RawCc => config.congestion(CongestionControl::default()).link_rate(LINK),
+            Self::Fixed
+            | Self::FixedHooked
+            | Self::Prost
+            | Self::ProstAwait
+            | Self::ProstDeadline
+            | Self::ProstLone => config,
+            Self::RawCc | Self::RawLone => {
+                config.congestion(CongestionControl::default()).link_rate(LINK)
+            }
             _ => config.congestion(CongestionControl::None),
         };
         let entries = if self == Self::RawSessions { 4_096 } else { 1_024 };
@@ -108,10 +122,16 @@ impl Path {
             Self::Fixed => return Form::FixedCallback.subject(&setup),
             Self::FixedHooked => return Form::FixedHooked.subject(&setup),
             Self::Prost => return Form::ProstCallback.subject(&setup),
-            Self::ProstAwait => return Form::ProstAwait.subject(&setup),
+            Self::ProstDeadline => return Form::ProstDeadline.subject(&setup),
+            Self::ProstAwait | Self::ProstLone => return Form::ProstAwait.subject(&setup),
             Self::Request => (LARGE, SMALL),
             Self::Response => (SMALL, LARGE),
-            Self::Raw | Self::RawCc | Self::RawSessions | Self::Udp | Self::Verbs => (SMALL, SMALL),
+            Self::Raw
+            | Self::RawCc
+            | Self::RawSessions
+            | Self::RawLone
+            | Self::Udp
+            | Self::Verbs => (SMALL, SMALL),
             #[cfg(feature = "dpdk")]
             Self::Dpdk => (SMALL, SMALL),
         };

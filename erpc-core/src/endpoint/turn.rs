@@ -4,7 +4,7 @@ use super::parts::EndpointParts;
 use crate::buf::MsgBuf;
 use crate::calling::streams::StreamCalls;
 use crate::event_loop::bell::Bell;
-use crate::event_loop::{App, BurstEnd, Context};
+use crate::event_loop::{App, Context};
 use crate::executor::timers::Alarm;
 use crate::protocol::{
     Body, CallError, Cause, ClientId, Reply, Request, RequestHandle, SessionEvent, SessionId,
@@ -39,6 +39,7 @@ impl<T: Transport> EndpointParts<T> {
         if !self.flushes().is_empty() {
             work += self.flushes().flush(&mut rpc.context_at(now));
         }
+        self.requests().begin_burst();
         work += rpc.turn(&mut now, scheduler.has_virtual_time(), &mut Dispatch(self));
         let holds_packets = rpc.holds_packets();
         drop(rpc);
@@ -112,16 +113,6 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         self.0.requests().request(cx, request);
         self.after_upcall(cx);
-    }
-
-    #[inline(always)]
-    fn holds_requests(&self) -> bool {
-        self.0.requests().holds()
-    }
-
-    #[inline(never)]
-    fn on_burst_end(&mut self, burst: &mut BurstEnd<'_, '_, T>) {
-        self.0.requests().release_held(burst, |cx| self.after_upcall(cx));
     }
 
     /// The fast path is separate: a reply of one packet without an extension, to a call that

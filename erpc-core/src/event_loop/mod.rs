@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod bell;
-mod burst;
 mod doorbell;
 pub(crate) mod flush;
 pub(crate) mod idle;
@@ -21,7 +20,6 @@ mod turn;
 mod unread;
 pub(crate) mod wakes;
 
-pub use burst::{BurstEnd, HeldRequest};
 pub use idle::IdlePolicy;
 pub use mailbox::MAILBOX_LIMIT;
 pub use rpc::{App, Context, EndpointStats, Rpc};

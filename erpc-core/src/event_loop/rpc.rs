@@ -1,11 +1,10 @@
 //! The event loop of one endpoint.
 
-use std::marker::PhantomData;
+use std::cell::Cell;
 use std::time::Duration;
 
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::clock;
-use crate::event_loop::burst::{BurstEnd, Packets};
 use crate::event_loop::doorbell::{self, Doorbell};
 use crate::event_loop::turn::{HeldLoop, LoopGaps, Turns};
 use crate::event_loop::unread::Unread;
@@ -15,12 +14,12 @@ use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, CongestionControl,
     ConnectError, Core, EndpointConfig, Event, EventSink, Local, NewCall, Notice, ProtocolStats,
     QueueWait, Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionAddress,
-    SessionEvent, SessionId, SessionStats,
+    SessionEvent, SessionId, SessionStats, UpcomingRequest,
 };
 use crate::random::random_key;
 use crate::status::Status;
 use crate::time::Instant;
-use crate::transport::{Link, RxQueue, Transport, TransportStats, TxQueue, Waker};
+use crate::transport::{Link, MAX_BURST, RxQueue, Transport, TransportStats, TxQueue, Waker};
 
 /// A raw endpoint, eRPC's `Rpc`: a transport, the protocol on top of it, and a loop whose turns the
 /// caller runs. It belongs to one thread. The handlers of requests and of replies are methods of an
@@ -80,33 +79,14 @@ pub trait App<T: Transport> {
     /// now or in a later turn. The bytes of a request of one packet are lent until this method
     /// returns. The default answers [`Code::Unimplemented`](crate::status::Code::Unimplemented). An
     /// endpoint that does not listen receives no requests.
+    ///
+    /// [`Context::upcoming`] looks at the packets that follow in the burst, so that this method can
+    /// prefetch what several requests will read, or look it up in one pass.
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         cx.respond_status(request.handle, &Status::unimplemented("this endpoint has no methods"));
         if let Body::Message(message) = request.body {
             cx.recycle(message);
         }
-    }
-
-    /// Whether the owner holds requests of this burst, so that [`App::on_burst_end`] is to be
-    /// called. Called once per burst, so it must be as cheap as reading a field. False by default.
-    #[inline]
-    fn holds_requests(&self) -> bool {
-        false
-    }
-
-    /// All packets of the burst were passed to the other methods. They are still lent.
-    ///
-    /// [`App::on_request`] may hold requests ([`HeldRequest`](super::HeldRequest)) instead of
-    /// answering them, in order to handle several together: to prefetch what they will read, or to
-    /// look it up in one pass. It stores them, at most one per packet, and this method
-    /// [releases](BurstEnd::release) all of them. Called only if [`App::holds_requests`]. The
-    /// default does nothing.
-    ///
-    /// [`App::on_cancel`] may be called for a held request before. If it answers the request, it
-    /// must remove the request from those held. If the session of a held request has ended,
-    /// `on_cancel` is called after this method.
-    fn on_burst_end(&mut self, burst: &mut BurstEnd<'_, '_, T>) {
-        let _ = burst;
     }
 
     /// A call has ended; `request` is its request buffer. The default does nothing; an endpoint
@@ -154,14 +134,63 @@ pub struct Context<'a, T: Transport> {
     pub(super) tx: &'a mut T::Tx,
     pub(super) turns: &'a mut Turns,
     pub(super) now: Instant,
+    /// `None` between two bursts.
+    burst: Option<&'a RxBurst<'a, T::Rx>>,
 }
 
-impl<T: Transport> Context<'_, T> {
+/// A burst whose packets are being received.
+struct RxBurst<'p, Rx> {
+    rx: &'p Rx,
+    packets: usize,
+    /// The index of the current packet.
+    packet: Cell<usize>,
+}
+
+impl<'a, T: Transport> Context<'a, T> {
+    #[inline]
+    fn between_bursts(
+        core: &'a mut Core<T::Route>,
+        tx: &'a mut T::Tx,
+        turns: &'a mut Turns,
+        now: Instant,
+    ) -> Self {
+        Self { core, tx, turns, now, burst: None }
+    }
+
     /// The time of this turn. By default the clock is read once per burst, not per packet or call.
     #[must_use]
     #[inline]
     pub fn now(&self) -> Instant {
         self.now
+    }
+
+    /// The number of packets of the current burst, at most [`MAX_BURST`](crate::transport::MAX_BURST).
+    /// 0 between two bursts.
+    #[must_use]
+    #[inline]
+    pub fn packets(&self) -> usize {
+        self.burst.map_or(0, |burst| burst.packets)
+    }
+
+    /// The index in the burst of the packet that has brought this request or reply. 0 between two
+    /// bursts.
+    #[must_use]
+    #[inline]
+    pub fn packet(&self) -> usize {
+        self.burst.map_or(0, |burst| burst.packet.get())
+    }
+
+    /// The request that a packet of the burst will bring; see [`Core::upcoming`]. `None` for packets
+    /// that were received already. The bytes are the same that [`App::on_request`] will get.
+    ///
+    /// # Panics
+    /// If `packet` is not less than [`Context::packets`].
+    #[must_use]
+    #[inline(always)]
+    pub fn upcoming(&self, packet: usize) -> Option<UpcomingRequest<'a>> {
+        let burst = self.burst.filter(|burst| packet < burst.packets);
+        let burst = burst.expect("the burst has no such packet");
+        self.core.upcoming(burst.rx.packet(packet).bytes)
     }
 
     /// An empty msgbuf for at least `len` bytes.
@@ -325,18 +354,19 @@ pub struct EndpointStats {
 }
 
 /// Passes an event to the endpoint's owner.
-struct Delivery<'a, A, T> {
+struct Delivery<'a, 'p, A, T: Transport> {
     app: &'a mut A,
+    burst: &'a RxBurst<'p, T::Rx>,
     turns: &'a mut Turns,
     queue_wait: &'a mut QueueWait,
     now: Instant,
-    transport: PhantomData<T>,
 }
 
-impl<'p, T: Transport, A: App<T>> EventSink<'p, T::Route, T::Tx> for Delivery<'_, A, T> {
+impl<'p, T: Transport, A: App<T>> EventSink<'p, T::Route, T::Tx> for Delivery<'_, 'p, A, T> {
     #[inline(always)]
     fn on_event(self, core: &mut Core<T::Route>, tx: &mut T::Tx, event: Event<'p, T::Route>) {
-        let Self { app, turns, queue_wait, now, .. } = self;
+        let Self { app, burst, turns, queue_wait, now } = self;
+        let burst = Some(burst);
         match event {
             Event::None => {}
             Event::Request(request) => {
@@ -344,17 +374,17 @@ impl<'p, T: Transport, A: App<T>> EventSink<'p, T::Route, T::Tx> for Delivery<'_
                 if turns.are_watched() {
                     turns.send_before_handler(core, now, *queue_wait, tx);
                 }
-                app.on_request(&mut Context { core, tx, turns, now }, request);
+                app.on_request(&mut Context { core, tx, turns, now, burst }, request);
                 if turns.are_watched() {
                     // The later packets of the burst have waited for this handler.
                     queue_wait.delay = turns.resume(now);
                 }
             }
             Event::Reply { token, result, request } => {
-                app.on_reply(&mut Context { core, tx, turns, now }, token, result, request);
+                app.on_reply(&mut Context { core, tx, turns, now, burst }, token, result, request);
             }
             Event::Cancelled(request) => {
-                app.on_cancel(&mut Context { core, tx, turns, now }, request);
+                app.on_cancel(&mut Context { core, tx, turns, now, burst }, request);
             }
         }
     }
@@ -436,6 +466,7 @@ impl<T: Transport> Rpc<T> {
             tx.doorbell();
         }
         let received = rx.burst();
+        debug_assert!(received <= MAX_BURST, "see `RxQueue::burst`");
         let read_until = self.unread.polled(now, received, rx.is_drained());
         if T::Rx::IS_SYSTEM_CALL && received > 0 && !is_virtual {
             // Packets may have arrived during the system call, which can take milliseconds.
@@ -456,18 +487,14 @@ impl<T: Transport> Rpc<T> {
             }
         }
         let middle = doorbell::middle(received, self.core.outstanding_calls());
+        let burst = &RxBurst { rx, packets: received, packet: Cell::new(0) };
         let mut at = 0;
         // The packets before `end` need neither a doorbell nor a new reading of the clock.
         let mut end = if stamps_packets { received.min(1) } else { middle };
         loop {
             while at < end {
-                let delivery = Delivery {
-                    app,
-                    turns,
-                    queue_wait: &mut queue_wait,
-                    now,
-                    transport: PhantomData::<T>,
-                };
+                burst.packet.set(at);
+                let delivery = Delivery { app, burst, turns, queue_wait: &mut queue_wait, now };
                 self.core.receive(now, *delivery.queue_wait, rx.packet(at), tx, delivery);
                 at += 1;
             }
@@ -484,12 +511,6 @@ impl<T: Transport> Rpc<T> {
         }
         *time = now;
         if received > 0 {
-            if app.holds_requests() {
-                let (core, packets) = (&mut self.core, Packets::new(rx, received));
-                let mut burst = BurstEnd { core, tx, turns, queue_wait, now, packets };
-                app.on_burst_end(&mut burst);
-                queue_wait = burst.queue_wait;
-            }
             self.core.end_of_burst(now, queue_wait, tx);
         }
         let rings = self.doorbell.rings(now, rx.has_more(), self.turns.are_watched());
@@ -517,7 +538,7 @@ impl<T: Transport> Rpc<T> {
         let mut delivered = 0;
         while let Some(notice) = self.core.pop_notice() {
             delivered += 1;
-            let mut cx = Context { core: &mut self.core, tx, turns: &mut self.turns, now };
+            let mut cx = Context::between_bursts(&mut self.core, tx, &mut self.turns, now);
             match notice {
                 Notice::CallFailed { token, error, request } => {
                     app.on_reply(&mut cx, token, Err(error), request)
@@ -578,7 +599,7 @@ impl<T: Transport> Rpc<T> {
     pub fn context_at(&mut self, now: Instant) -> Context<'_, T> {
         self.is_staged = true;
         let tx = self.transport.split().1;
-        Context { core: &mut self.core, tx, turns: &mut self.turns, now }
+        Context::between_bursts(&mut self.core, tx, &mut self.turns, now)
     }
 
     /// Sends the packets that were pushed outside of a turn, or that a turn has left to later ones.

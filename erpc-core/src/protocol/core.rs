@@ -16,7 +16,7 @@ use super::wheel::{MAX_EXPIRED, TimerId, Timers};
 use super::{
     Body, Cause, ClientId, ClientStats, ConfigError, ConnectError, Event, NewCall, Notice,
     Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionAddress, SessionId,
-    SessionStats,
+    SessionStats, UpcomingRequest,
 };
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::mutants::mutant;
@@ -25,6 +25,7 @@ use crate::time::Instant;
 use crate::transport::{Path, Route, RxPacket, TxQueue, Undelivered};
 use crate::wire::checksum;
 use crate::wire::control::Control;
+use crate::wire::extension::deadline_of;
 use crate::wire::{HEADER_LEN, Header, HeaderError, HeaderWords, Kind, ReplyInfo, VERSION};
 
 /// Minimum capacity of a response buffer that is taken from the pool, in bytes.
@@ -209,6 +210,22 @@ impl<R: Route> Core<R> {
         }
     }
 
+    /// The request that a packet will bring when it is received, to prepare for its handler. Changes
+    /// nothing.
+    ///
+    /// Foresees requests of one packet that are the next of their slots. The packet may still be
+    /// dropped: its checksum may be wrong, it may come from another address, or another packet of
+    /// the burst may bring the same request. And a packet that is not foreseen may bring a request:
+    /// the last of several packets does.
+    #[must_use]
+    #[inline(always)]
+    pub fn upcoming<'p>(&self, packet: &'p [u8]) -> Option<UpcomingRequest<'p>> {
+        let header = HeaderWords::read(packet)?;
+        let is_expected = header.connection().is_server_role() && self.server.expects(header);
+        let body = packet[HEADER_LEN..].get(..header.size() as usize).filter(|_| is_expected)?;
+        Some(UpcomingRequest { method: header.aux(), body, extended: header.is_extended() })
+    }
+
     /// Receives a packet. Pushes the packets that answer it into `tx`, and as its last act passes
     /// the event to `sink`. If the packet has no valid header, `sink` is not called.
     ///
@@ -232,7 +249,7 @@ impl<R: Route> Core<R> {
             Err(error) => return self.bad_header(&route, bytes, error, tx),
         };
         if header.connection().is_server_role() {
-            let plain = self.server.plain_request(turn, &route, header, body.len());
+            let plain = self.server.plain_request::<false, _>(turn, &route, header, body.len());
             if let Some((handle, buffer)) = plain {
                 turn.endpoint.stats.rx_delivered += 1;
                 let request = Request {
@@ -274,9 +291,15 @@ impl<R: Route> Core<R> {
         packet: RxPacket<'p, R>,
         tx: &mut X,
     ) -> Event<'p, R> {
+        let to_server = header.connection.is_server_role();
+        if to_server
+            && header.flags.extended()
+            && let Some(event) = self.extended_request(now, queue_wait, header, packet, tx)
+        {
+            return event;
+        }
         let RxPacket { route, bytes: body, marked } = packet;
         let turn = &mut Turn { queue_wait, marked, ..Turn::new(now, &mut self.endpoint, tx) };
-        let to_server = header.connection.is_server_role();
         let outcome = match header.kind {
             Kind::RequestForResponse
             | Kind::Done
@@ -309,6 +332,34 @@ impl<R: Route> Core<R> {
                 Event::None
             }
         }
+    }
+
+    /// Receives a request of one packet with an extension, if it is the common case otherwise.
+    /// `packet.bytes` holds only the body.
+    #[inline(never)]
+    fn extended_request<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        queue_wait: QueueWait,
+        header: Header,
+        packet: RxPacket<'p, R>,
+        tx: &mut X,
+    ) -> Option<Event<'p, R>> {
+        let RxPacket { route, bytes: body, marked } = packet;
+        let turn = &mut Turn { queue_wait, marked, ..Turn::new(now, &mut self.endpoint, tx) };
+        let words = header.to_words();
+        let plain = self.server.plain_request::<true, _>(turn, &route, words, body.len());
+        let (handle, buffer) = plain?;
+        self.endpoint.stats.rx_delivered += 1;
+        Some(Event::Request(Request {
+            handle,
+            method: header.aux,
+            body: Body::Packet(body),
+            peer: route,
+            extended: true,
+            deadline: deadline_of(body, now),
+            buffer: buffer.map(ResponseBuffer),
+        }))
     }
 
     /// Drops a packet without a valid header. A `Hello` of another protocol version is answered in

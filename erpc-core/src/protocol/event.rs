@@ -137,6 +137,18 @@ pub struct Request<'p, R> {
     pub buffer: Option<ResponseBuffer>,
 }
 
+/// A request that a packet will most likely bring when it is received: see
+/// [`upcoming`](super::Core::upcoming).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UpcomingRequest<'p> {
+    /// The method id.
+    pub method: u32,
+    /// The bytes of the request. Its checksum, if it has one, is not verified.
+    pub body: &'p [u8],
+    /// The body begins with an [extension](crate::wire::extension), which may be malformed.
+    pub extended: bool,
+}
+
 /// A slot's last response buffer. The transmit queue may still read it, so only
 /// [`response_buffer`](super::Core::response_buffer) gives access to it (thesis section 6.3.2.2).
 #[derive(Debug)]

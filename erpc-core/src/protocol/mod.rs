@@ -57,7 +57,7 @@ pub use endpoint::Local;
 pub use error::{CallError, Cause, ConnectError, NoServer, RejectReason, Rejected};
 pub use event::{
     Body, ClientId, Event, NewCall, Notice, Reply, Request, RequestHandle, ResponseBuffer,
-    SessionAddress, SessionEvent, SessionId,
+    SessionAddress, SessionEvent, SessionId, UpcomingRequest,
 };
 pub use rtt::MAX_RTO;
 pub use server::{Acceptor, KEPT_CAPACITY, ListenGroup};

@@ -9,8 +9,8 @@ use super::info::MethodInfo;
 use super::panics::handler_panicked;
 use super::{Codec, DecodeError};
 
-/// The requests for one method that arrived in one receive burst, as the method's burst hook gets
-/// them, before their handlers run.
+/// Requests for one method that arrived in one receive burst, as the method's burst hook gets them,
+/// before their handlers run.
 ///
 /// A burst has at most [`MAX_BURST`](crate::transport::MAX_BURST) packets, and so at most as many
 /// requests. A server under light load mostly gets bursts of one request; the more calls wait, the
@@ -68,9 +68,14 @@ pub struct BurstRequest<'a, V> {
 impl<'a, V> Burst<'a, V> {
     /// The requests, in the order of their arrival.
     ///
-    /// Each request whose handler runs in this turn is among them. The handlers of a few may not
-    /// run: an interceptor may refuse a request, and its deadline may pass. Requests that are too
-    /// large for the method or cannot be decoded are left out.
+    /// The hook has seen each request when its handler runs. The requests of one packet come together.
+    /// A request of several packets comes when its last packet arrives: alone, unless no hook has
+    /// run in this burst yet. Requests that are too large for the method or cannot be decoded are
+    /// left out.
+    ///
+    /// Not every request that the hook sees reaches its handler. An interceptor may refuse it, or a
+    /// server that shuts down. Its deadline may have passed. Its packet may be damaged, may repeat
+    /// another one, or may not come from the client: it is not verified yet.
     pub fn iter(&self) -> BurstRequests<'a, V> {
         let Self { requests: MethodBurst { gathered, method, max_request }, decode } = *self;
         BurstRequests { gathered: gathered.iter(), method, max_request, decode }
@@ -111,6 +116,10 @@ impl<V> BurstRequest<'_, V> {
 
     /// Leaves a number for the request's handler, such as the place of what the handler will read,
     /// which [`Request::note`](super::Request::note) returns.
+    ///
+    /// Other handlers of the burst run between the hook and this request's handler, also those of
+    /// methods without a hook. They may change what the note refers to. So the handler must check
+    /// the place before it trusts it.
     ///
     /// Only dispatch handlers get notes: other handlers run later than the burst, when the place may
     /// hold something else.

@@ -44,6 +44,11 @@ pub trait CallHost {
         clock::now()
     }
 
+    /// Whether [`CallHost::now`] is a virtual time, not that of the process-wide clock.
+    fn has_virtual_time(&self) -> bool {
+        false
+    }
+
     /// The receiver of deferred answers.
     fn sink(&self) -> Arc<dyn ReplySink>;
 
@@ -198,12 +203,14 @@ impl<'a> CallContext<'a> {
     /// Marks the call as deferred. Returns its handle and the sink that takes its answer.
     pub(super) fn defer(&self) -> (RequestHandle, Arc<dyn ReplySink>, CallEnd) {
         self.deferred.set(true);
-        let end = CallEnd {
-            cancelled: self.host.cancel_flag(self.call),
-            // The deadline is converted from the host's clock to the process-wide clock, which any
-            // thread can read.
-            deadline: self.time_left().map_or(Instant::NEVER, |left| clock::now() + left),
+        let deadline = match self.deadline() {
+            // Converted to the process-wide clock, which any thread can read.
+            Some(deadline) if self.host.has_virtual_time() => {
+                clock::now() + (deadline - self.host.now())
+            }
+            deadline => deadline.unwrap_or(Instant::NEVER),
         };
+        let end = CallEnd { cancelled: self.host.cancel_flag(self.call), deadline };
         (self.call, self.host.sink(), end)
     }
 }

@@ -51,6 +51,7 @@ pub use reply::{Encoded, HandlerOutcome, ReplySink};
 pub use request::Request;
 pub use responder::Responder;
 pub use response::Response;
+pub(crate) use routes::FastPath;
 pub use routes::{MethodCollision, RouteEntry, Routes, Service, SharedByThreads};
 pub(crate) use runtime::EndpointRuntime;
 pub use runtime::SharedRequest;

@@ -49,6 +49,9 @@ pub(crate) trait TaskPort {
     /// The current time.
     fn now(&self) -> Instant;
 
+    /// Whether that is a virtual time.
+    fn has_virtual_time(&self) -> bool;
+
     /// An empty buffer for a response of at least `len` bytes.
     fn buffer(&self, len: usize) -> Result<MsgBuf, Status>;
 
@@ -230,6 +233,10 @@ impl CallHost for TaskHost<'_> {
 
     fn now(&self) -> Instant {
         self.port.now()
+    }
+
+    fn has_virtual_time(&self) -> bool {
+        self.port.has_virtual_time()
     }
 
     fn sink(&self) -> Arc<dyn ReplySink> {

@@ -15,8 +15,8 @@ use crate::buf::MsgBuf;
 use crate::event_loop::Context;
 use crate::protocol::{Body, ClientStats, Request, RequestHandle, ResponseBuffer};
 use crate::service::{
-    Arrival, CallHost, Encoded, HandlerOutcome, MetadataRef, Mode, ReplySink, RouteEntry, Routes,
-    TaskMethod,
+    Arrival, CallHost, Encoded, FastPath, HandlerOutcome, MetadataRef, Mode, ReplySink, RouteEntry,
+    Routes, TaskMethod,
 };
 use crate::status::Status;
 use crate::sync::atomic::AtomicBool;
@@ -40,33 +40,33 @@ impl<T: Transport> Requests<T> {
             && !request.extended
             && let Some(methods) = self.methods.get()
             && let Some(entry) = methods.routes.get(request.method)
-            && entry.is_plain()
+            && let Some(path) = entry.fast_path()
         {
             let Request { handle, buffer, peer, .. } = request;
-            self.plain_request(cx, entry, (handle, buffer, &peer), message, ());
+            match path {
+                FastPath::Plain => {
+                    self.plain_request(cx, entry, (handle, buffer, &peer), message, ());
+                }
+                FastPath::Hooked => {
+                    self.hooked_request(cx, (methods, entry), (handle, buffer, &peer), message);
+                }
+            }
         } else {
             self.other_request(cx, request);
         }
     }
 
-    /// Handles a request that a burst hook has seen, with the hook's note.
-    #[inline(always)]
-    pub(super) fn noted_request(
+    /// As [`Self::plain_request`], for a method with a burst hook.
+    #[inline(never)]
+    fn hooked_request(
         &self,
         cx: &mut Context<'_, T>,
-        methods: (&Methods, &Arc<RouteEntry>),
-        request: Request<'_, T::Route>,
-        note: Option<u64>,
+        methods: (&Methods, &RouteEntry),
+        request: (RequestHandle, Option<ResponseBuffer>, &T::Route),
+        message: &[u8],
     ) {
-        if let Body::Packet(message) = request.body
-            && !request.extended
-            && methods.1.would_be_plain()
-        {
-            let Request { handle, buffer, peer, .. } = request;
-            self.plain_request(cx, methods.1, (handle, buffer, &peer), message, note);
-        } else {
-            self.run(cx, methods, request, note);
-        }
+        let note = self.note(cx, methods, message, false);
+        self.plain_request(cx, methods.1, request, message, note);
     }
 
     /// Runs a handler in this turn, on a message of one packet without an extension.
@@ -101,7 +101,8 @@ impl<T: Transport> Requests<T> {
             return cx.respond_status(handle, &unknown(request.method, methods.is_some()));
         };
         if entry.has_hook() {
-            return self.held.hold(entry.index(), request);
+            let note = self.note(cx, (methods, entry), request.body.as_slice(), request.extended);
+            return self.run(cx, (methods, entry), request, note);
         }
         self.run(cx, (methods, entry), request, ());
     }
@@ -246,7 +247,7 @@ impl<T: Transport> Requests<T> {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn opened_extended<'m>(
         &self,
         deadline: Instant,
@@ -341,6 +342,10 @@ impl<T: Transport, N: Note> CallHost for SlotHost<'_, '_, T, N> {
 
     fn now(&self) -> Instant {
         self.requests.scheduler().now()
+    }
+
+    fn has_virtual_time(&self) -> bool {
+        self.requests.scheduler().has_virtual_time()
     }
 
     fn sink(&self) -> Arc<dyn ReplySink> {

@@ -5,7 +5,7 @@
 mod answer;
 mod dispatch;
 mod drain;
-mod held;
+mod hooks;
 mod methods;
 mod port;
 pub(crate) mod requests;

@@ -44,6 +44,11 @@ impl<T: Transport> TaskPort for HandlerPort<T> {
         self.requests.upgrade().map_or(Instant::NEVER, |requests| requests.scheduler().now())
     }
 
+    fn has_virtual_time(&self) -> bool {
+        let requests = self.requests.upgrade();
+        requests.is_some_and(|requests| requests.scheduler().has_virtual_time())
+    }
+
     fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
         let requests = self.requests.upgrade().ok_or_else(no_memory)?;
         let mut rpc = requests.rpc().ok_or_else(no_memory)?;

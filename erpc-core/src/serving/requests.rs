@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use super::answer::answer;
-use super::held::HeldRequests;
+use super::hooks::Notes;
 use super::methods::Methods;
 use super::running::{RefusedCalls, RunningRequests};
 use super::stream::ServerStreams;
@@ -38,8 +38,8 @@ pub(crate) struct Requests<T: Transport> {
     parts: RequestParts<T>,
     pub(super) methods: OnceCell<Methods>,
     pub(super) running: RunningRequests,
-    /// The requests of the current burst that wait for its end.
-    pub(super) held: HeldRequests<T::Route>,
+    /// The notes that burst hooks have left for the handlers of the current burst.
+    pub(super) notes: Notes,
     /// The streams of each client session that has had a stream.
     pub(super) streams: RefCell<HashMap<ClientId, Rc<ServerStreams<T>>>>,
     /// The addresses of the clients, by session, for the log.
@@ -59,7 +59,7 @@ impl<T: Transport> Requests<T> {
             parts,
             methods: OnceCell::new(),
             running: RunningRequests::default(),
-            held: HeldRequests::default(),
+            notes: Notes::default(),
             streams: RefCell::default(),
             clients: RefCell::default(),
             draining: Cell::default(),
@@ -136,6 +136,12 @@ impl<T: Transport> Requests<T> {
         self.running.set_task_limit(tasks);
     }
 
+    /// Forgets what burst hooks have left for the handlers of the burst before.
+    #[inline(always)]
+    pub(crate) fn begin_burst(&self) {
+        self.notes.clear();
+    }
+
     /// Whether the endpoint serves methods.
     pub(crate) fn serves(&self) -> bool {
         self.methods.get().is_some()
@@ -159,12 +165,8 @@ impl<T: Transport> Requests<T> {
     }
 
     /// Handles a cancel by the caller: drops the call's task, or sets the flag that the call's
-    /// worker or responder reads. A held request does not reach its handler.
+    /// worker or responder reads.
     pub(crate) fn cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
-        if let Some(request) = self.held.take_out(call) {
-            request.discard(cx);
-            return cx.respond_status(call, &caller_cancelled());
-        }
         if let Some(task) = self.running.cancel(call).filter(|_| !mutant!(CancelLeavesTask)) {
             // Dropping a handler's values may panic; the panic hook has reported it.
             let abort = || self.scheduler().executor().abort(task);

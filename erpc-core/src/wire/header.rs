@@ -135,6 +135,18 @@ impl Head {
         Self(self.0 & !(Flags::LARGE.0 as u32))
     }
 
+    /// The same head if not `extended`; otherwise that of a message with an extension.
+    #[inline(always)]
+    pub(crate) const fn and_extended(self, extended: bool) -> Self {
+        Self(self.0 | (extended as u32) << 6)
+    }
+
+    /// Whether this is the head of the first packet of a request, whatever its flags.
+    #[inline(always)]
+    pub(crate) const fn is_first_of_request(self) -> bool {
+        self.0 & !(FLAG_BITS as u32) == Self::new(Kind::Request, Flags::NONE).0
+    }
+
     /// The head of a message that is cut into large packets if `large`.
     #[inline(always)]
     pub(crate) const fn with_large(self, large: bool) -> Self {
@@ -191,6 +203,12 @@ impl HeaderWords {
     #[inline(always)]
     pub(crate) const fn size(self) -> u32 {
         (self.sizes >> 32) as u32
+    }
+
+    /// Whether the message begins with an extension.
+    #[inline(always)]
+    pub(crate) const fn is_extended(self) -> bool {
+        self.numbers & Flags::EXTENDED.0 as u64 != 0
     }
 
     /// Whether the packet has a trailer.
@@ -394,6 +412,11 @@ mod tests {
             prop_assert_eq!(head.large(), header.flags.large());
             prop_assert_eq!(head.small(), Head::new(header.kind, small));
             prop_assert_eq!(head.with_large(true), Head::new(header.kind, large));
+            prop_assert_eq!(head.and_extended(false), head);
+            prop_assert_eq!(head.and_extended(true), Head::new(header.kind, header.flags.and_extended(true)));
+            prop_assert_eq!(words.is_extended(), header.flags.extended());
+            let is_first = header.kind == Kind::Request && header.packet == PacketNumber::default();
+            prop_assert_eq!(words.head().is_first_of_request(), is_first);
         }
 
         #[test]

@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 use erpc_core::buf::MsgBuf;
 use erpc_core::endpoint::Endpoint;
 use erpc_core::event_loop::{App, Context, Rpc};
-use erpc_core::protocol::{CallError, Cause, EndpointConfig, NewCall, Reply, Request, SessionId};
+use erpc_core::protocol::{
+    CallError, Cause, EndpointConfig, Integrity, NewCall, Reply, Request, SessionId,
+};
 use erpc_core::service::{Metadata, Routes};
 use erpc_core::serving::WorkerPool;
 use erpc_core::time;
 use erpc_core::transport::Transport;
+use erpc_core::transport::fault::{FaultPlan, Faulty};
 use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
 use erpc_core::transport::udp::{UdpConfig, UdpTransport};
 use erpc_core::wire::extension::{EXTENSION_HEAD, Extension, push_entry, put_extension};
@@ -35,8 +38,8 @@ pub(crate) struct Client<T: Transport> {
 struct Replies(Vec<(u64, Outcome)>);
 
 impl<T: Transport> Client<T> {
-    fn connect(transport: T, peer: T::Route) -> Self {
-        let mut rpc = Rpc::new(transport, EndpointConfig::new()).unwrap();
+    fn connect(transport: T, config: EndpointConfig, peer: T::Route) -> Self {
+        let mut rpc = Rpc::new(transport, config).unwrap();
         let session = rpc.context().connect(peer).unwrap();
         Self { rpc, session, replies: Replies::default() }
     }
@@ -119,6 +122,18 @@ pub(crate) fn mem_pair(routes: Routes, workers: &WorkerPool) -> Pair<MemTranspor
     Pair::new(|| hub.port(MemConfig::default()), routes, workers)
 }
 
+/// A pair over memory, of which each endpoint has these faults. Packets have checksums.
+pub(crate) fn faulty_pair(
+    routes: Routes,
+    workers: &WorkerPool,
+    plan: &FaultPlan,
+) -> Pair<Faulty<MemTransport>> {
+    let hub = MemHub::new();
+    let port = || Faulty::new(hub.port(MemConfig::default()), plan.clone());
+    let config = EndpointConfig::new().integrity(Integrity::Always);
+    Pair::with(port, &config, routes, workers)
+}
+
 pub(crate) fn udp_pair(routes: Routes, workers: &WorkerPool) -> Pair<UdpTransport> {
     let config = UdpConfig::new().address(([127, 0, 0, 1], 0).into());
     Pair::new(|| UdpTransport::bind(&config).unwrap(), routes, workers)
@@ -127,10 +142,19 @@ pub(crate) fn udp_pair(routes: Routes, workers: &WorkerPool) -> Pair<UdpTranspor
 impl<T: Transport> Pair<T> {
     /// A server of `routes` and a client with an open session.
     fn new(transport: impl Fn() -> T, routes: Routes, workers: &WorkerPool) -> Self {
-        let server = Endpoint::new(transport(), EndpointConfig::new()).unwrap();
+        Self::with(transport, &EndpointConfig::new(), routes, workers)
+    }
+
+    fn with(
+        transport: impl Fn() -> T,
+        config: &EndpointConfig,
+        routes: Routes,
+        workers: &WorkerPool,
+    ) -> Self {
+        let server = Endpoint::new(transport(), config.clone()).unwrap();
         server.listen();
         assert!(server.serve(Arc::new(routes), Some(workers)));
-        let client = Client::connect(transport(), server.local_route().unwrap());
+        let client = Client::connect(transport(), config.clone(), server.local_route().unwrap());
         let mut pair = Self { server, client };
         pair.run_until(|pair| pair.server.stats().unwrap().server_sessions == 1);
         let open = |pair: &mut Self| {

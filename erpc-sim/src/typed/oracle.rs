@@ -47,7 +47,8 @@ struct Call {
     deadline: Option<Instant>,
     ended: Ended,
     executions: u32,
-    /// How often a burst hook has seen the call's request.
+    /// How often a burst hook has seen the call's request. Hooks also see copies that are not
+    /// executed.
     foreseen: u32,
     /// The servers that have executed the call, as bits.
     servers: u32,

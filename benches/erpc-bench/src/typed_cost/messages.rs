@@ -1,6 +1,7 @@
 //! The messages of the measured call, the store that answers them, and the check of answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use erpc::service::{Codec, Fixed, Method, MethodCollision, Mode, Prost, Routes};
@@ -33,6 +34,16 @@ impl Called for Get {
     type Resp = GetResponse;
     type Codec = Prost;
     const METHOD: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/Get");
+}
+
+/// As [`Get`], with a deadline for each call.
+pub(super) enum GetTimed {}
+
+impl Called for GetTimed {
+    type Req = GetRequest;
+    type Resp = GetResponse;
+    type Codec = Prost;
+    const METHOD: Method<GetRequest, GetResponse> = Get::METHOD.deadline(Duration::from_secs(1));
 }
 
 /// The method with protocol buffers and an asynchronous handler.

@@ -22,7 +22,7 @@ mod layered;
 mod messages;
 mod plain;
 
-use messages::{Called, Get, GetAsync, GetFixed, GetHooked};
+use messages::{Called, Get, GetAsync, GetFixed, GetHooked, GetTimed};
 
 /// A form of the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -45,6 +45,8 @@ pub(crate) enum Form {
     FixedAwait,
     /// Protocol buffers between endpoints, awaited by tasks
     ProstAwait,
+    /// As `prost-await`, with a deadline
+    ProstDeadline,
     /// As `prost-await`, with an asynchronous handler
     Async,
 }
@@ -114,7 +116,7 @@ pub(crate) trait Subject {
 }
 
 impl Form {
-    const MEASURED: [Self; 9] = [
+    const MEASURED: [Self; 10] = [
         Self::Raw,
         Self::Prost,
         Self::Fixed,
@@ -123,6 +125,7 @@ impl Form {
         Self::ProstCallback,
         Self::FixedAwait,
         Self::ProstAwait,
+        Self::ProstDeadline,
         Self::Async,
     ];
 
@@ -137,6 +140,7 @@ impl Form {
             Self::ProstCallback => "prost-callback",
             Self::FixedAwait => "fixed-await",
             Self::ProstAwait => "prost-await",
+            Self::ProstDeadline => "prost-deadline",
             Self::Async => "async",
         }
     }
@@ -151,6 +155,7 @@ impl Form {
             Self::ProstCallback => endpoints::with_callbacks::<Get>(setup)?,
             Self::FixedAwait => endpoints::awaited::<GetFixed>(setup)?,
             Self::ProstAwait => endpoints::awaited::<Get>(setup)?,
+            Self::ProstDeadline => endpoints::awaited::<GetTimed>(setup)?,
             Self::Async => endpoints::awaited::<GetAsync>(setup)?,
         })
     }

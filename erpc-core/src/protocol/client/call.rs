@@ -88,6 +88,13 @@ impl Progress {
     }
 }
 
+/// Writes the remaining time until the deadline into a request's extension.
+pub(super) fn write_remaining(request: &mut MsgBuf, deadline: Instant, now: Instant) {
+    if request.len() >= EXTENSION_HEAD {
+        request.write_at(DEADLINE_AT, &remaining(deadline, now).to_le_bytes());
+    }
+}
+
 /// Drops what was known of a call. Not inlined, so that the path of plain calls stays short.
 #[cold]
 fn drop_cold(progress: Box<Progress>) {
@@ -291,12 +298,8 @@ impl Call {
     #[inline]
     pub(super) fn request_for(&mut self, packet: u32, now: Instant) -> &mut MsgBuf {
         let stale = mutant!(StampedOnce) && self.ever_sent() > 0;
-        if packet == 0
-            && !stale
-            && self.deadline() != Instant::NEVER
-            && self.request.len() >= EXTENSION_HEAD
-        {
-            self.request.write_at(DEADLINE_AT, &remaining(self.deadline(), now).to_le_bytes());
+        if packet == 0 && !stale && self.deadline != Instant::NEVER {
+            write_remaining(&mut self.request, self.deadline, now);
         }
         &mut self.request
     }

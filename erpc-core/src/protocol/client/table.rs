@@ -464,6 +464,10 @@ impl<R: Route> ClientTable<R> {
         id: SessionId,
         new: NewCall,
     ) -> Result<(), Rejected> {
+        debug_assert!(
+            new.extended || new.deadline == Instant::NEVER,
+            "a call with a deadline carries it in an extension"
+        );
         let open = self.sessions.get_mut(id.index).and_then(ClientSession::open_mut);
         let Some(session) = open else {
             return self.call_or_queue(&mut turn.reborrow(), id, new);
@@ -482,10 +486,6 @@ impl<R: Route> ClientTable<R> {
         id: SessionId,
         new: NewCall,
     ) -> Result<(), Rejected> {
-        debug_assert!(
-            new.extended || new.deadline == Instant::NEVER,
-            "a call with a deadline carries it in an extension"
-        );
         let reject = |reason, request| Err(Rejected { reason, request });
         let session = self.sessions.get_mut(id.index);
         let Some(session) = session.filter(|session| session.common().id == id) else {

@@ -302,12 +302,19 @@ impl ServerSlot {
         self.state = SlotState::Responding(response);
     }
 
+    /// Whether this is the request after the slot's current one. `step` is the session's number of
+    /// slots.
+    #[inline(always)]
+    pub(super) fn is_next(&self, number: RequestNumber, step: u32) -> bool {
+        number == self.number.plus(step)
+    }
+
     /// Whether [`Self::plain_execute`] applies: the request is the slot's next, and the slot holds
     /// a small response that was sent once. `step` is the session's number of slots.
     #[inline(always)]
     pub(super) fn is_plain_next(&self, number: RequestNumber, step: u32) -> bool {
         let SlotState::Responding(response) = &self.state else { return false };
-        number == self.number.plus(step)
+        self.is_next(number, step)
             && response.is_single()
             && response.message().capacity() <= KEPT_CAPACITY
     }

@@ -173,10 +173,17 @@ impl<R: Route> ServerTable<R> {
         }
     }
 
+    /// Whether this is the first packet of the next request of its slot.
+    #[inline(always)]
+    pub(in crate::protocol) fn expects(&self, header: HeaderWords) -> bool {
+        let session = self.sessions.get(SessionIndex::of(header.connection()));
+        session.is_some_and(|session| session.expects(header))
+    }
+
     /// Receives a new request of one packet. Returns its handle, and the slot's last response
     /// buffer. `None` if the packet is not the common case.
     #[inline(always)]
-    pub(in crate::protocol) fn plain_request<X>(
+    pub(in crate::protocol) fn plain_request<const EXTENDED: bool, X>(
         &mut self,
         turn: &mut Turn<'_, X>,
         route: &R,
@@ -184,7 +191,7 @@ impl<R: Route> ServerTable<R> {
         body_len: usize,
     ) -> Option<(RequestHandle, Option<MsgBuf>)> {
         let session = self.sessions.get_mut(SessionIndex::of(header.connection()))?;
-        let plain = session.plain_request(turn, route, header, body_len)?;
+        let plain = session.plain_request::<EXTENDED, _>(turn, route, header, body_len)?;
         if session.is_plain_sample() {
             self.grants.sample(turn.now, session.socket());
         }

@@ -21,11 +21,19 @@ pub struct RouteEntry {
     info: Arc<MethodInfo>,
     /// Index among the server's methods.
     index: u32,
-    /// True if the handler is synchronous and runs in the event loop, and its method has neither a
-    /// deadline of its own nor a burst hook.
-    plain: bool,
+    fast_path: Option<FastPath>,
     run: Run,
     hook: Option<Arc<ErasedHook>>,
+}
+
+/// How a request gets to its handler quickly. Only synchronous handlers in the event loop, of methods
+/// without a deadline of their own, have a fast path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FastPath {
+    /// To the handler.
+    Plain,
+    /// To the method's burst hook, and to the handler.
+    Hooked,
 }
 
 /// The kind of a method's handler.
@@ -47,8 +55,8 @@ pub(super) enum Place {
 
 impl RouteEntry {
     pub(super) fn new(info: MethodInfo, index: u32, run: Run) -> Self {
-        let mut entry = Self { info: Arc::new(info), index, plain: false, run, hook: None };
-        entry.plain = entry.would_be_plain();
+        let mut entry = Self { info: Arc::new(info), index, fast_path: None, run, hook: None };
+        entry.find_fast_path();
         entry
     }
 
@@ -73,17 +81,16 @@ impl RouteEntry {
         matches!(self.run, Run::Task(Place::Runtime, _) | Run::Stream(Place::Runtime, _))
     }
 
-    /// Whether the handler is synchronous and runs in the event loop, and its method has neither a
-    /// deadline of its own nor a burst hook.
+    /// See [`FastPath`].
     #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.plain
+    pub(crate) fn fast_path(&self) -> Option<FastPath> {
+        self.fast_path
     }
 
-    /// Whether the method would be [plain](Self::is_plain) if it had no burst hook.
-    #[inline]
-    pub(crate) fn would_be_plain(&self) -> bool {
-        matches!(self.run, Run::Sync(Mode::Dispatch, _)) && !self.info.has_deadline()
+    fn find_fast_path(&mut self) {
+        let has_one = matches!(self.run, Run::Sync(Mode::Dispatch, _)) && !self.info.has_deadline();
+        let path = if self.has_hook() { FastPath::Hooked } else { FastPath::Plain };
+        self.fast_path = has_one.then_some(path);
     }
 
     /// The deadline of a call that arrived with deadline `carried`: `carried`, or if that is never,
@@ -150,11 +157,11 @@ impl RouteEntry {
     pub(super) fn run_in_loop(&mut self) {
         if let Run::Sync(mode, _) = &mut self.run {
             *mode = Mode::Dispatch;
-            self.plain = self.would_be_plain() && self.hook.is_none();
+            self.find_fast_path();
         }
     }
 
-    /// Whether the method has a burst hook, so that its requests wait for the end of their burst.
+    /// Whether the method has a burst hook.
     #[inline]
     pub(crate) fn has_hook(&self) -> bool {
         self.hook.is_some()
@@ -181,7 +188,7 @@ impl RouteEntry {
         );
         assert!(self.hook.is_none(), "{name} has a burst hook already");
         self.hook = Some(hook);
-        self.plain = false;
+        self.find_fast_path();
     }
 
     /// Adds an interceptor, which the existing ones wrap.

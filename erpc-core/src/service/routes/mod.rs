@@ -7,6 +7,7 @@ mod table;
 mod tests;
 mod tokio;
 
+pub(crate) use entry::FastPath;
 pub use entry::RouteEntry;
 pub use service::{Service, SharedByThreads};
 pub use table::{MethodCollision, Routes};

@@ -223,12 +223,13 @@ impl Routes {
         self.insert(&method, Run::Stream(Place::Loop, streams))
     }
 
-    /// Sets the burst hook of a method that is in the table: `hook` is called once per receive
-    /// burst with all requests for the method, before their handlers run. See [`Burst`].
+    /// Sets the burst hook of a method that is in the table: `hook` gets the requests of a receive
+    /// burst for the method, before their handlers run. See [`Burst`].
     ///
-    /// Handlers of any mode can have a hook; it always runs in the event loop. Its method's requests
-    /// wait until the packets of their burst have been handled, at most 64. So other requests of
-    /// the burst, for methods without a hook, may overtake them. Methods without a hook pay nothing.
+    /// The event loop calls it when the first request of the burst for a method with a hook arrives.
+    /// It calls it again, for one request, if that request could not be foreseen. All requests run in
+    /// the order of their arrival. Handlers of any mode can have a hook; it always runs in the event
+    /// loop. Methods without a hook pay nothing.
     ///
     /// # Panics
     /// If the table does not have the method, if it streams, or if it has a hook already.

@@ -255,6 +255,10 @@ impl CallHost for JobHost<'_> {
         self.virtual_time.unwrap_or_else(clock::now)
     }
 
+    fn has_virtual_time(&self) -> bool {
+        self.virtual_time.is_some()
+    }
+
     fn sink(&self) -> Arc<dyn ReplySink> {
         Arc::clone(&self.job.mailbox) as _
     }

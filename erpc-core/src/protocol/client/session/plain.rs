@@ -7,13 +7,14 @@
 //!
 //! Each function either does what the general path in `send` and `response` does, or changes
 //! nothing and leaves the packet to the general path. The fast path saves the checks for everything
-//! that is not the common case. Two differences: of the answers in a burst, only the first gives a
-//! round trip, and only the first is noted for `Probing`, unless calls of the session are overdue.
+//! that is not the common case. Three differences: of the answers in a burst, only the first gives a
+//! round trip, and only the first is noted for `Probing`, unless calls of the session are overdue. A
+//! call that is sent does not show that the session's credits are still in use.
 
 use super::OpenSession;
 use crate::buf::prefetch;
 use crate::mutants::mutant;
-use crate::protocol::client::call::{Call, Finished, FinishedPlain};
+use crate::protocol::client::call::{Call, Finished, FinishedPlain, write_remaining};
 use crate::protocol::client::common::Common;
 use crate::protocol::client::lines::Lines;
 use crate::protocol::client::method_times::Told;
@@ -41,7 +42,11 @@ impl<R: Route> OpenSession<R> {
         if !ready {
             return self.plain_queue(turn.endpoint, turn.now, id, new);
         }
-        self.plain_start(turn, lines, new)?;
+        if new.extended {
+            self.extended_start(&mut turn.reborrow(), lines, new)?;
+        } else {
+            self.plain_start::<false, _>(turn, lines, new)?;
+        }
         turn.endpoint.stats.calls += 1;
         Ok(())
     }
@@ -75,18 +80,20 @@ impl<R: Route> OpenSession<R> {
 
     /// Puts a call into a free slot and sends it, if this is the common case; otherwise hands the
     /// call back.
+    ///
+    /// A call without an extension has no deadline. It is so common that it has the code for itself.
     #[inline(always)]
-    fn plain_start<X: TxQueue<Route = R>>(
+    fn plain_start<const EXTENDED: bool, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
         mut new: NewCall,
     ) -> Result<(), NewCall> {
         let size = new.request.len();
-        let ready = !new.extended
-            && self.is_quiet()
+        let ready = self.is_quiet()
             && !self.pacer.is_limited()
-            && size <= self.heads.max_request as usize;
+            && size <= self.heads.max_request as usize
+            && (!EXTENDED || new.deadline > turn.now);
         if !ready {
             return Err(new);
         }
@@ -102,6 +109,9 @@ impl<R: Route> OpenSession<R> {
         if !peer.take(&mut self.credits, cost) {
             return Err(new);
         }
+        if EXTENDED && new.deadline != Instant::NEVER {
+            self.carry_deadline(turn, &mut new);
+        }
         let at = self.free.first();
         self.free.remove(at);
         self.kept.superseded(at);
@@ -109,7 +119,7 @@ impl<R: Route> OpenSession<R> {
         let slot = &mut self.slots[at];
         slot.number = slot.number.plus(step);
         let (number, size) = (slot.number, size as u32);
-        let head = self.heads.request.with_large(is_large);
+        let head = self.heads.request.with_large(is_large).and_extended(EXTENDED);
         let header = HeaderWords::single(self.remote, head, number, new.method, size);
         turn.tx.push_single(&self.common.route, header, &mut new.request);
         let call = Call::sent_whole(new, is_large, cost, turn.now);
@@ -119,12 +129,37 @@ impl<R: Route> OpenSession<R> {
         Ok(())
     }
 
+    /// As [`Self::plain_start`], for a call with an extension.
+    #[inline(never)]
+    fn extended_start<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        new: NewCall,
+    ) -> Result<(), NewCall> {
+        self.plain_start::<true, _>(turn, lines, new)
+    }
+
+    /// Arms the timer for a call's deadline, and writes the remaining time into its extension.
+    fn carry_deadline<X>(&mut self, turn: &mut Turn<'_, X>, new: &mut NewCall) {
+        if !mutant!(PlainDeadlineUnarmed) {
+            self.common.timer.arm(&mut turn.endpoint.timers, new.deadline);
+        }
+        if !mutant!(PlainDeadlineUntold) {
+            write_remaining(&mut new.request, new.deadline, turn.now);
+        }
+    }
+
     /// Starts the first call of the queue. A slot is free.
     #[inline(never)]
     fn start_next<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, lines: &mut Lines<R>) {
         let Some(new) = self.common.queue.pop() else { return };
-        // A plain call has no deadline that could have passed.
-        if let Err(new) = self.plain_start(turn, lines, new) {
+        let started = if new.extended {
+            self.extended_start(turn, lines, new)
+        } else {
+            self.plain_start::<false, _>(turn, lines, new)
+        };
+        if let Err(new) = started {
             self.start_or_fail(turn, lines, new);
             self.start_queued(turn, lines);
         }

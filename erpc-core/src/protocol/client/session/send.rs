@@ -81,7 +81,7 @@ impl<R: Route> OpenSession<R> {
 
     /// Sends the request packets for which there is capacity; for the rest, the call waits.
     /// `at_head` is what the call has waited for, if it is at the head of that line.
-    #[inline]
+    #[inline(never)]
     pub(super) fn transmit<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

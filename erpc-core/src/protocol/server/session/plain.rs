@@ -31,10 +31,19 @@ impl<R: Route> ServerSession<R> {
         self.slots[self.slots.of(request)].prefetch_buffer();
     }
 
-    /// Receives a new request of one packet. Returns its handle, and the slot's last response
-    /// buffer. `None` if the packet is not the common case.
+    /// Whether this is the first packet of the next request of its slot.
     #[inline(always)]
-    pub(in crate::protocol::server) fn plain_request<X>(
+    pub(in crate::protocol::server) fn expects(&self, header: HeaderWords) -> bool {
+        let (request, step) = (header.request(), self.slots.step());
+        self.local == header.connection()
+            && header.head().is_first_of_request()
+            && self.slots[self.slots.of(request)].is_next(request, step)
+    }
+
+    /// Receives a new request of one packet, with an extension or without. Returns its handle, and
+    /// the slot's last response buffer. `None` if the packet is not the common case.
+    #[inline(always)]
+    pub(in crate::protocol::server) fn plain_request<const EXTENDED: bool, X>(
         &mut self,
         turn: &mut Turn<'_, X>,
         route: &R,
@@ -44,7 +53,7 @@ impl<R: Route> ServerSession<R> {
         let (head, request) = (header.head(), header.request());
         let fits = self.local == header.connection()
             && self.route == *route
-            && self.heads.request == head.small()
+            && self.heads.request.and_extended(EXTENDED) == head.small()
             && header.size() as usize == body_len
             && self.agreed.is_plain(header.size(), head.large());
         let (step, at) = (self.slots.step(), self.slots.of(request));

@@ -384,6 +384,7 @@ impl<R: Route> ServerSession<R> {
 }
 
 /// Checks that the session's memory limit leaves room for `more` bytes of a request of this layout.
+#[inline(always)]
 fn check_budget<X>(
     turn: &Turn<'_, X>,
     (memory, slots): (&SessionMemory, SlotCount),
