@@ -5,6 +5,8 @@ use super::data::{Row, median_of};
 
 /// Style (index of a color) of erpc's bars.
 pub(super) const ERPC: usize = 0;
+/// Style of bars for bare sockets.
+pub(super) const BARE: usize = 4;
 
 /// Adds a bar with the median of `field` and, if `upper` is given and was measured, the median of
 /// `upper`. Adds no bar if `field` was not measured.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::bars::{ERPC, from_zero, push_bar};
+use super::bars::{BARE, ERPC, from_zero, push_bar};
 use super::chart::{Axis, Bar, Chart, Group, Panel, Plot, Scale, Series};
 use super::data::{self, Row, distinct, median_of};
-use super::transactions::{txn_growth, txn_load, txn_mem};
+use super::transactions::{txn_growth, txn_load, txn_mem, txn_peers};
 use crate::failure::Failure;
 
 /// A picture, and how to draw it.
@@ -16,7 +16,7 @@ pub(super) struct Figure {
     draw: fn(&[Row]) -> Chart,
 }
 
-pub(super) const FIGURES: [Figure; 18] = [
+pub(super) const FIGURES: [Figure; 19] = [
     Figure { name: "calls", data: "calls.jsonl", draw: calls },
     Figure { name: "latency", data: "calls.jsonl", draw: latency },
     Figure { name: "sessions", data: "sessions.jsonl", draw: sessions },
@@ -35,6 +35,7 @@ pub(super) const FIGURES: [Figure; 18] = [
     Figure { name: "txn-mem", data: "txn-mem.jsonl", draw: txn_mem },
     Figure { name: "txn-load", data: "txn-load.jsonl", draw: txn_load },
     Figure { name: "txn-growth", data: "txn-growth.jsonl", draw: txn_growth },
+    Figure { name: "txn-peers", data: "txn-peers.jsonl", draw: txn_peers },
 ];
 
 impl Figure {
@@ -47,6 +48,9 @@ impl Figure {
                 panels.iter().flat_map(|panel| &panel.series).all(|series| series.points.is_empty())
             }
             Plot::Bars { groups, .. } => groups.iter().all(|group| group.bars.is_empty()),
+            Plot::Columns(columns) => {
+                columns.iter().flat_map(|(_, groups)| groups).all(|group| group.bars.is_empty())
+            }
         };
         if is_empty {
             let why = format!("{} has no lines for the picture {}", path.display(), self.name);
@@ -56,8 +60,6 @@ impl Figure {
     }
 }
 
-/// Style (index of a color) of bars for bare sockets.
-const BARE: usize = 4;
 /// Congestion control: its name in the data, its name in pictures, its style.
 const CONTROLS: [(&str, &str, usize); 5] = [
     ("none", "no control", 4),

@@ -61,6 +61,9 @@ pub(super) enum Plot {
     Lines { x: Axis, y: Axis, panels: Vec<Panel> },
     /// Horizontal bars. A bar with an upper value is drawn as a dot and a line.
     Bars { x: Axis, groups: Vec<Group> },
+    /// Several quantities of the same things: bars side by side, each column with an axis of its own.
+    /// All columns have the same groups and labels.
+    Columns(Vec<(Axis, Vec<Group>)>),
 }
 
 #[derive(Clone, Debug)]
@@ -81,6 +84,8 @@ const PANEL_HEIGHT: f64 = 260.0;
 const ROW: f64 = 22.0;
 /// Space right of the longest bar, for its numbers.
 const NUMBERS: f64 = 120.0;
+/// The same in one of several columns, whose bars have no upper values.
+const COLUMN_NUMBERS: f64 = 60.0;
 /// Lines with more points have no markers.
 const MAX_MARKERS: usize = 30;
 
@@ -104,6 +109,7 @@ impl Chart {
         let height = match &self.plot {
             Plot::Lines { x, y, panels } => lines(&mut svg, top, (x, y), panels),
             Plot::Bars { x, groups } => bars(&mut svg, top, x, groups),
+            Plot::Columns(columns) => bar_columns(&mut svg, top, columns),
         };
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
@@ -389,16 +395,43 @@ fn lines(svg: &mut Svg, top: f64, (x, y): (&Axis, &Axis), panels: &[Panel]) -> f
     first + panels.len().div_ceil(columns) as f64 * (PANEL_HEIGHT + 16.0) + 4.0
 }
 
+/// Where bars begin, right of their labels.
+fn right_of_labels(groups: &[Group]) -> f64 {
+    let labels = groups.iter().flat_map(|group| &group.bars).map(|bar| bar.label.len());
+    MARGIN + labels.max().unwrap_or_default() as f64 * CHARACTER + 8.0
+}
+
 /// Draws groups of bars, one below the other. Returns the height of the picture.
 fn bars(svg: &mut Svg, top: f64, x: &Axis, groups: &[Group]) -> f64 {
-    let all = || groups.iter().flat_map(|group| &group.bars);
-    let longest = all().map(|bar| bar.label.len()).max().unwrap_or_default();
-    let left = MARGIN + longest as f64 * CHARACTER + 8.0;
-    let mut frame = Frame { left, top, width: WIDTH - left - NUMBERS, height: 0.0 };
+    let left = right_of_labels(groups);
+    let frame = Frame { left, top, width: WIDTH - left - NUMBERS, height: 0.0 };
+    bars_in(svg, frame, x, groups, true)
+}
+
+/// Draws columns of bars beside each other. The labels are left of the first. Returns the height of the
+/// picture.
+fn bar_columns(svg: &mut Svg, top: f64, columns: &[(Axis, Vec<Group>)]) -> f64 {
+    let first = columns.first().map_or(MARGIN, |(_, groups)| right_of_labels(groups));
+    let width = (WIDTH - first) / columns.len().max(1) as f64;
+    let mut height = top;
+    for (at, (x, groups)) in columns.iter().enumerate() {
+        let left = first + at as f64 * width;
+        let frame = Frame { left, top, width: width - COLUMN_NUMBERS, height: 0.0 };
+        height = bars_in(svg, frame, x, groups, at == 0).max(height);
+    }
+    height
+}
+
+/// Draws groups of bars at the left edge of a frame, and if `named` their labels left of it. Returns
+/// the height of the picture.
+fn bars_in(svg: &mut Svg, mut frame: Frame, x: &Axis, groups: &[Group], named: bool) -> f64 {
+    let (left, top) = (frame.left, frame.top);
     let mut middle = top + ROW / 2.0;
     for group in groups {
         if !group.title.is_empty() {
-            svg.text((MARGIN, middle + 4.0), "b", "start", &group.title);
+            if named {
+                svg.text((MARGIN, middle + 4.0), "b", "start", &group.title);
+            }
             middle += ROW;
         }
         // The grid leaves out the heading.
@@ -406,7 +439,9 @@ fn bars(svg: &mut Svg, top: f64, x: &Axis, groups: &[Group]) -> f64 {
         frame.height = group.bars.len() as f64 * ROW;
         frame.draw_grid(svg, x);
         for bar in &group.bars {
-            svg.text((left - 8.0, middle + 4.0), "", "end", &bar.label);
+            if named {
+                svg.text((left - 8.0, middle + 4.0), "", "end", &bar.label);
+            }
             let (from, to) = (frame.x(x, bar.value), frame.x(x, bar.upper.unwrap_or(bar.value)));
             let style = bar.style % COLORS.len();
             let shown = match bar.upper {
@@ -536,6 +571,20 @@ mod tests {
         assert!(svg.contains(">4</text>") && svg.contains(">2 to 1,225</text>"), "{svg}");
         assert_eq!(svg.matches("<rect").count(), 2, "the background and one bar");
         assert!(svg.contains("<title>Calls &lt; 1 &amp; more</title>"));
+    }
+
+    #[test]
+    fn columns_share_their_labels() {
+        let group = |value| {
+            let bar = Bar { label: "a store".to_owned(), style: 0, value, upper: None };
+            vec![Group { title: "SmallBank".to_owned(), bars: vec![bar] }]
+        };
+        let columns = [4.0, 7.0].map(|value| (axis(Scale::Linear, (0.0, 8.0)), group(value)));
+        let svg = chart(Plot::Columns(columns.into())).svg("test");
+        for (text, count) in [("SmallBank", 1), ("a store", 1), ("time, us", 2), ("7", 1)] {
+            assert_eq!(svg.matches(&format!(">{text}</text>")).count(), count, "{text}: {svg}");
+        }
+        assert_eq!(svg.matches("<rect").count(), 3, "the background and two bars");
     }
 
     #[test]

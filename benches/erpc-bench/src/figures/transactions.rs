@@ -1,7 +1,7 @@
 //! Pictures of the transaction store's results.
 
-use super::bars::{ERPC, from_zero, push_bar};
-use super::chart::{Axis, Chart, Group, Panel, Plot, Scale, Series};
+use super::bars::{BARE, ERPC, from_zero, push_bar};
+use super::chart::{Axis, Bar, Chart, Group, Panel, Plot, Scale, Series};
 use super::data::{Row, distinct, median_of};
 
 /// Workloads of the transaction store: their name in the data and in pictures, and their style.
@@ -17,9 +17,13 @@ pub(super) fn txn_mem(rows: &[Row]) -> Chart {
     ];
     let mut bars = Vec::new();
     for (workload, label) in workloads {
-        push_bar(&mut bars, (label, ERPC), (rows, "mtps", None), |row| {
-            row.is("workload", workload) && row.has("nodes", 3.0)
-        });
+        for (is_large, size) in [(false, ""), (true, ", 1,000,000 rows per node")] {
+            let label = format!("{label}{size}");
+            push_bar(&mut bars, (&label, ERPC), (rows, "mtps", None), |row| {
+                let rows = row.has("rows_per_thread", 1e6);
+                row.is("workload", workload) && row.has("nodes", 3.0) && rows == is_large
+            });
+        }
     }
     let groups = vec![Group { title: String::new(), bars }];
     Chart {
@@ -81,6 +85,51 @@ pub(super) fn txn_growth(rows: &[Row]) -> Chart {
     }
 }
 
+/// A column with the commits per second, and one with the CPU time of a commit.
+pub(super) fn txn_peers(rows: &[Row]) -> Chart {
+    // The rows of `benches/compare-txn`, what they promise, and their style.
+    let stores = [
+        ("Redis", "memory of one process", BARE),
+        ("PostgreSQL, fsync", "disk of one server", BARE),
+        ("PostgreSQL, synchronous_commit off", "disk, later", BARE),
+        ("erpc-txn, outside, f = 2", "memory of three nodes", ERPC),
+        ("erpc-txn, outside, f = 0", "memory of one node", ERPC),
+        ("erpc-txn, members, f = 2", "memory of three nodes", ERPC),
+        ("erpc-txn, members, f = 0", "memory of one node", ERPC),
+    ];
+    let workloads = [("smallbank", "SmallBank"), ("tatp-reads", "TATP, what only reads")];
+    // `median` is that of a store's rows, for a workload.
+    let groups = |median: &dyn Fn(&str, &str) -> Option<f64>| {
+        let group = |(workload, title): (&str, &str)| {
+            let bars = stores.iter().filter_map(|&(store, promise, style)| {
+                let label = format!("{store}: {promise}");
+                Some(Bar { label, style, value: median(store, workload)?, upper: None })
+            });
+            Group { title: title.to_owned(), bars: bars.collect() }
+        };
+        let groups = workloads.into_iter().map(group);
+        groups.filter(|group| !group.bars.is_empty()).collect::<Vec<_>>()
+    };
+    let of = |store: &str, workload: &str, field: &str| {
+        let wanted = |row: &Row| row.is("store", store) && row.is("workload", workload);
+        median_of(rows, field, wanted)
+    };
+    // A client prints commits per second, `erpc-txn bench` millions of them.
+    let commits = groups(&|store, workload| {
+        let of_client = of(store, workload, "commits_per_s").map(|rate| rate / 1e3);
+        of_client.or_else(|| of(store, workload, "mtps").map(|rate| rate * 1e3))
+    });
+    let cpu = groups(&|store, workload| of(store, workload, "cpu_us_per_txn"));
+    Chart {
+        title: "Transactions of Redis, PostgreSQL and erpc-txn on two cores",
+        subtitle: "Behind each store: where a commit is when it is answered. More commits and less CPU time are better.",
+        plot: Plot::Columns(vec![
+            (from_zero("thousand commits per second", &commits), commits),
+            (from_zero("CPU time per commit, us", &cpu), cpu),
+        ]),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::data;
@@ -105,5 +154,35 @@ mod tests {
         let expected =
             [("TATP", vec![(100.0, 50.0), (200.0, 60.0)]), ("SmallBank", vec![(50.0, 90.0)])];
         assert_eq!(shown.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn populations_of_two_sizes_have_a_bar_each() {
+        let text = "{\"workload\":\"tatp\",\"nodes\":3,\"mtps\":0.3}\n\
+            {\"workload\":\"tatp\",\"nodes\":3,\"rows_per_thread\":100000,\"mtps\":0.3}\n\
+            {\"workload\":\"tatp\",\"nodes\":3,\"rows_per_thread\":1000000,\"mtps\":0.2}\n";
+        let rows = data::rows(text).expect("the test's data is valid");
+        let Plot::Bars { groups, .. } = txn_mem(&rows).plot else { panic!("not a chart of bars") };
+        let shown = groups[0].bars.iter().map(|bar| (bar.label.as_str(), bar.value));
+        let expected = [("TATP", 0.3), ("TATP, 1,000,000 rows per node", 0.2)];
+        assert_eq!(shown.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn stores_have_a_bar_for_commits_and_one_for_cpu_time() {
+        let text = "{\"store\":\"Redis\",\"workload\":\"smallbank\",\"commits_per_s\":23035,\
+            \"cpu_us_per_txn\":38.4}\n{\"store\":\"erpc-txn, members, f = 2\",\
+            \"workload\":\"smallbank\",\"mtps\":0.01729,\"cpu_us_per_txn\":38.7}\n";
+        let rows = data::rows(text).expect("the test's data is valid");
+        let Plot::Columns(columns) = txn_peers(&rows).plot else { panic!("not columns of bars") };
+        let shown = columns.iter().map(|(_, groups)| {
+            assert_eq!(groups.len(), 1, "nothing was measured for TATP");
+            groups[0].bars.iter().map(|bar| (bar.label.as_str(), (bar.value * 100.0).round()))
+        });
+        let (redis, members) =
+            ("Redis: memory of one process", "erpc-txn, members, f = 2: memory of three nodes");
+        let expected =
+            [vec![(redis, 2304.0), (members, 1729.0)], vec![(redis, 3840.0), (members, 3870.0)]];
+        assert_eq!(shown.map(Iterator::collect::<Vec<_>>).collect::<Vec<_>>(), expected);
     }
 }

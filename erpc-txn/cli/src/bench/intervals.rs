@@ -48,6 +48,8 @@ pub(super) struct Watch {
     /// When the first interval begins.
     began: Instant,
     length: Duration,
+    /// How many intervals the run has.
+    count: u64,
     sampled: Instant,
     /// The most in the present interval.
     most: Logs,
@@ -109,13 +111,13 @@ impl Intervals {
 }
 
 impl Watch {
-    /// The first interval begins at `began`, when the measurement does.
+    /// The first of `count` intervals begins at `began`, when the measurement does.
     pub(super) fn start(
         intervals: Arc<Intervals>,
         participants: Vec<Arc<Participant>>,
         lanes: usize,
         began: Instant,
-        length: Duration,
+        (length, count): (Duration, u64),
     ) -> Self {
         Self {
             intervals,
@@ -123,6 +125,7 @@ impl Watch {
             lanes,
             began,
             length,
+            count,
             sampled: began,
             most: Logs::default(),
             ended: None,
@@ -133,13 +136,12 @@ impl Watch {
     /// To be called often. Prints a line for each interval.
     pub(super) fn tick(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
-        if now < self.sampled + SAMPLE {
-            return Ok(());
+        if now >= self.sampled + SAMPLE {
+            self.sampled = now;
+            let logs = Logs::of(&self.participants);
+            self.most.records = self.most.records.max(logs.records);
+            self.most.bytes = self.most.bytes.max(logs.bytes);
         }
-        self.sampled = now;
-        let logs = Logs::of(&self.participants);
-        self.most.records = self.most.records.max(logs.records);
-        self.most.bytes = self.most.bytes.max(logs.bytes);
         if let Some((interval, logs)) = self.ended
             && let Some(latencies) = self.intervals.take(interval, self.lanes)
         {
@@ -152,11 +154,16 @@ impl Watch {
         let passed = now - self.began;
         let interval = self.intervals.now();
         let end = self.length.as_secs_f64() * (interval + 1) as f64;
-        if self.ended.is_none() && passed.as_secs_f64() >= end {
+        if self.ended.is_none() && interval < self.count && passed.as_secs_f64() >= end {
             self.ended = Some((interval, std::mem::take(&mut self.most)));
             self.intervals.number.store(interval + 1, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Whether an interval has ended that has no line yet, because some lanes have not told theirs.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.ended.is_some()
     }
 
     /// What is flat, and what is not.
@@ -277,7 +284,7 @@ mod tests {
     fn verdict(rows: impl Iterator<Item = [f64; 4]>) -> Verdict {
         let intervals = Arc::new(Intervals::new());
         let mut watch =
-            Watch::start(intervals, Vec::new(), 1, Instant::now(), Duration::from_secs(1));
+            Watch::start(intervals, Vec::new(), 1, Instant::now(), (Duration::from_secs(1), 9));
         watch.rows.extend(rows.map(|[memory_mib, records, p50_us, p99_us]| {
             let logs = Logs { records: records as usize, bytes: 0 };
             Row { memory_mib, logs, commits: 1, p50_us, p99_us }

@@ -54,6 +54,10 @@ pub(super) fn run<W: Workload>(plan: &Plan<W>) -> Result<(Vec<Ran>, Option<Verdi
         schedule.tick(&stages);
         lanes.iter_mut().for_each(Lane::look);
     }
+    while schedule.is_waiting() {
+        lanes.iter_mut().for_each(Lane::look);
+        schedule.tick(&stages);
+    }
     Ok((lanes.into_iter().map(Lane::finish).collect(), schedule.finish()?))
 }
 

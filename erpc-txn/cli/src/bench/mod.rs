@@ -129,8 +129,9 @@ struct SettingsArgs {
     /// With `--check`, end the run after this many attempts
     #[arg(long, global = true, default_value = "2000000")]
     check_limit: NonZeroU64,
-    /// Print a line of JSON for each interval of so many seconds, and fail if memory, logs or
-    /// latencies grow: compares the last third of the run with the first
+    /// Print a line of JSON for each interval of so many seconds: the resident memory, the most
+    /// records and bytes that all logs had together, the commits and their latencies. Fail if memory,
+    /// logs or latencies grow: compares the last third of the run with the first
     #[arg(long, global = true, value_name = "SECS", value_parser = seconds)]
     interval: Option<f64>,
 }

@@ -134,7 +134,10 @@ impl Schedule {
             let (intervals, participants) = (Arc::clone(intervals), plan.participants.clone());
             let measured = schedule.began + schedule.warmup;
             let lanes = args.lanes() as usize;
-            schedule.watch = Some(Watch::start(intervals, participants, lanes, measured, length));
+            // Rounded down, but for the error of the division.
+            let count = (args.secs / length.as_secs_f64() + 1e-6) as u64;
+            let watch = Watch::start(intervals, participants, lanes, measured, (length, count));
+            schedule.watch = Some(watch);
             // The lines of intervals show the progress, too.
             schedule.bar = ProgressBar::hidden();
         }
@@ -173,6 +176,12 @@ impl Schedule {
         if stages.now() == Stage::Over {
             self.bar.finish_and_clear();
         }
+    }
+
+    /// Whether some lanes have not told what they measured in an interval that is over. They do when
+    /// they look, also after the run.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.failure.is_none() && self.watch.as_ref().is_some_and(Watch::is_waiting)
     }
 
     /// What the run shows, if it was watched.

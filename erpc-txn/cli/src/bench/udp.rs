@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use erpc::{Handle, IdlePolicy, Nexus, Seat, UdpConfig};
 use erpc_txn::participant::Participant;
@@ -19,6 +19,9 @@ use crate::member::{self, Addresses};
 
 /// How often the main thread looks at the clock.
 const TICK: Duration = Duration::from_millis(10);
+
+/// The time in which the lanes tell what they measured in the last interval.
+const LAST_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The nodes that this process does not run.
 pub(super) trait Others {
@@ -133,6 +136,13 @@ fn conduct<W: Workload>(
     }
     shared.wake();
     shared.wait_for(&shared.over);
+    // A lane that has failed tells nothing.
+    let over = Instant::now();
+    while schedule.is_waiting() && over.elapsed() < LAST_INTERVAL {
+        shared.wake();
+        thread::sleep(TICK);
+        schedule.tick(&shared.stages);
+    }
     others.wait(Point::Over)?;
     schedule.finish()
 }

@@ -117,7 +117,7 @@ fn a_run_stays_flat() {
     let args = "bench smallbank --transport udp --tasks 2 --rows 2000 --secs 20 --interval 1";
     let ended = run(&args.split(' ').collect::<Vec<_>>(), "");
     let intervals = ended.output.iter().filter(|line| line.starts_with("{\"at_s\":"));
-    assert!(intervals.count() >= 3, "{ended:?}");
+    assert_eq!(intervals.count(), 20, "{ended:?}");
     let verdict = ended.output.iter().find(|line| line.starts_with("{\"memory_flat\":"));
     let verdict = verdict.unwrap_or_else(|| panic!("no verdict: {ended:?}"));
     assert!(verdict.starts_with("{\"memory_flat\":true"), "{verdict}");
@@ -127,6 +127,17 @@ fn a_run_stays_flat() {
     assert_eq!(ended.code, Some(if is_flat { 0 } else { 1 }), "{ended:?}");
     let is_named = ended.errors.iter().any(|line| line.contains("the run is not flat: p"));
     assert_eq!(is_named, !is_flat, "{ended:?}");
+}
+
+#[test]
+fn the_last_interval_has_a_line_too() {
+    let args = "bench smallbank --rows 2000 --secs 0.9 --interval 0.3";
+    let ended = run(&args.split(' ').collect::<Vec<_>>(), "");
+    let begins = |start: &str| ended.output.iter().filter(|line| line.starts_with(start)).count();
+    assert_eq!(begins("{\"at_s\":"), 3, "{ended:?}");
+    // Three intervals are enough for a verdict.
+    assert_eq!(begins("{\"memory_flat\":"), 1, "{ended:?}");
+    assert!(!ended.output.concat().contains("NaN"), "{ended:?}");
 }
 
 #[test]

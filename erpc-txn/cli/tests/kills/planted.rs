@@ -43,7 +43,8 @@ fn every_planted_bug_is_found() {
             continue;
         }
         let found = (0..ROUNDS).find_map(|round| {
-            let trouble = match shots.get(round as usize % shots.len().max(1)) {
+            let shown_by = shots.len().max(1);
+            let trouble = match shots.get(round as usize % shown_by) {
                 Some(&(victim, method)) => {
                     let moment = if random.percent(50) { Moment::Before } else { Moment::After };
                     let count = 1 + random.below(5) as u32;
@@ -51,7 +52,9 @@ fn every_planted_bug_is_found() {
                 }
                 None => Trouble::Pause(Duration::from_millis(1500)),
             };
-            let (replicas, seed, bug) = (2 + round as usize % 2, random.word(), name.to_owned());
+            // Each shot takes turns with two and three replicas.
+            let replicas = 2 + round as usize / shown_by % 2;
+            let (seed, bug) = (random.word(), name.to_owned());
             let round = Round { trouble, replicas, seed, bug };
             Some(format!("{round}: {}", round.run().err()?))
         });
