@@ -54,9 +54,9 @@ impl Folder {
     }
 }
 
-/// Creates a folder, and those above it, one after another: each survives a crash of the machine before
-/// there is something in it. Otherwise the crash could take the folder, and the node would begin anew, without
-/// its votes.
+/// Creates a folder, and those above it, one after another. Each survives a crash of the machine before
+/// there is something in it. Otherwise the crash could take the folder. Then the node would begin anew,
+/// without its votes.
 fn create(path: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     let mut at = path;
@@ -66,18 +66,24 @@ fn create(path: &Path) -> io::Result<()> {
     }
     // A process that died may have created this one, and not synced its name.
     if let Some(parent) = fs::canonicalize(at)?.parent() {
-        match Handle::of_folder(parent) {
-            Ok(parent) => parent.sync_all()?,
-            // Then it was made by another user, who may read it.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        match Handle::of_folder(parent).and_then(|parent| parent.sync_all()) {
+            Ok(()) => {}
+            // This process may not read the parent, so it has not made the folder; or the folder is the
+            // root of another file system, whose parent cannot be synced and loses nothing.
+            Err(error) if is_foreign(&error) => {}
             Err(error) => return Err(error),
         }
     }
     for folder in missing.into_iter().rev() {
+        let parent = Handle::of_folder(above(folder))?;
         system::create_folder(folder)?;
-        Handle::of_folder(above(folder))?.sync_all()?;
+        parent.sync_all()?;
     }
     Ok(())
+}
+
+fn is_foreign(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
 }
 
 /// The folder that a path is in.

@@ -51,8 +51,8 @@ pub struct Settings {
     /// reads are correct only if no node's clock runs more than a tenth faster than another's. All
     /// nodes must have the same setting.
     pub lease: bool,
-    /// Of a node without a disk: a random number of its start. Nodes that have met it refuse it if it comes
-    /// back with another one, because it has forgotten its votes. Then it stops. Otherwise 0.
+    /// 0 for a node with a disk. Without one: a random number of this start. Nodes that have met it refuse
+    /// it if it comes back with another number, because it has forgotten its votes. Then it stops.
     pub incarnation: u64,
     /// Bytes of commands after which a snapshot is made.
     pub snapshot_every: u64,
@@ -164,7 +164,7 @@ where
 {
     let inbox = Inbox::of(endpoint);
     let tick = parts.settings.tick;
-    let refused = Rc::new(Cell::new(None));
+    let refused = Rc::new(Refused::new(None));
     if parts.settings.incarnation != 0 {
         introduce(endpoint, &parts, &inbox, &refused)?;
     }
@@ -199,16 +199,19 @@ where
 /// The code with which a node refuses one that has restarted without its data.
 const FORGETFUL: Code = Code::DataLoss;
 
+/// Why the node must stop, if another one refuses it. The node's task owns it.
+type Refused = Cell<Option<NodeError>>;
+
 /// Introduces a node without a disk to the others that its cluster begins with. If one has met it before,
 /// it has restarted, and must not go on: the others drop what it says, so it would follow the leader
 /// without a vote, and nobody would notice.
 ///
-/// Each of the others is asked once per election time, until it answers.
+/// Each of the others is called until it answers, at most once per election time.
 fn introduce<C: Consensus, D, T: Transport>(
     endpoint: &Endpoint<T>,
     parts: &Parts<C, D, T>,
     inbox: &Rc<Inbox>,
-    refused: &Rc<Cell<Option<NodeError>>>,
+    refused: &Rc<Refused>,
 ) -> Result<(), NodeError> {
     let Settings { id, cluster, tick, election_ticks, incarnation, .. } = &parts.settings;
     let election = *tick * *election_ticks;
@@ -227,10 +230,10 @@ fn introduce<C: Consensus, D, T: Transport>(
             incarnation: *incarnation,
             ..proto::Parcel::default()
         };
-        let (inbox, refused) = (Rc::downgrade(inbox), Rc::clone(refused));
+        let (inbox, refused) = (Rc::clone(inbox), Rc::downgrade(refused));
         drop(endpoint.spawn(async move {
-            let why = refusal(client.with(options), parcel, election, &inbox).await;
-            if let (Some(why), Some(inbox)) = (why, inbox.upgrade()) {
+            let why = refusal(client.with(options), parcel, election, (&inbox, &refused)).await;
+            if let (Some(why), Some(refused)) = (why, refused.upgrade()) {
                 refused.set(Some(NodeError::Forgetful { by: to, why }));
                 inbox.wake();
             }
@@ -239,16 +242,20 @@ fn introduce<C: Consensus, D, T: Transport>(
     Ok(())
 }
 
-/// Why a node refuses this one, which it has met before. None if it has not.
+/// Why a node refuses this one, which it has met before. None if it has not, or if this node has ended.
 async fn refusal<T: Transport>(
     client: LocalPeerClient<T>,
     parcel: proto::Parcel,
     pause: Duration,
-    inbox: &Weak<Inbox>,
+    (inbox, refused): (&Inbox, &Weak<Refused>),
 ) -> Option<String> {
-    while inbox.strong_count() > 0 {
+    while refused.strong_count() > 0 {
         match client.deliver(parcel.clone()).await {
-            Ok(_) => return None,
+            Ok(reply) => {
+                // The other node may have had messages for this one.
+                peers::arrived(inbox, parcel.to, reply);
+                return None;
+            }
             // Other refusals, as that of another cluster, may end when an operator has seen them.
             Err(CallError::Status(status)) if status.code() == FORGETFUL => {
                 return Some(status.message().to_owned());

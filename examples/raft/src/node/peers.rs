@@ -194,15 +194,20 @@ impl<T: Transport> Peers<T> {
 fn received(inbox: &Inbox, node: NodeId, reply: Result<proto::Letters, erpc::CallError>) {
     match reply {
         Ok(reply) => {
-            if !reply.letters.is_empty() {
-                let (letters, incarnation) = (reply.letters, reply.incarnation);
-                let parcel = Parcel { from: node, letters, incarnation, request: None };
-                // Fails if the node has stopped.
-                inbox.put(|mail| mail.parcels.push(parcel)).unwrap_or_default();
-            }
+            arrived(inbox, node, reply);
             inbox.note(Rare::Answered(node));
         }
         Err(_) => inbox.note(Rare::Unreachable(node)),
+    }
+}
+
+/// Messages of another node have come as the answer to a call.
+pub(super) fn arrived(inbox: &Inbox, node: NodeId, reply: proto::Letters) {
+    let proto::Letters { letters, incarnation, .. } = reply;
+    if !letters.is_empty() {
+        let parcel = Parcel { from: node, letters, incarnation, request: None };
+        // Fails if the node has stopped.
+        inbox.put(|mail| mail.parcels.push(parcel)).unwrap_or_default();
     }
 }
 

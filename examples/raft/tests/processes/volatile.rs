@@ -61,7 +61,8 @@ fn a_node_that_has_only_voted_does_not_come_back() {
     let added = format!("{fourth}={}", cluster.address(fourth));
     let output = cluster.run_client(&["change", "--add", &added, "--remove", "3"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // The answer comes when the change begins: until it has ended, a majority of the old members is needed, too.
+    // The leader has completed the change. The others follow when they hear of it; until then they count the
+    // old members, too.
     let members = Some(["1", "2", "4"].map(String::from).to_vec());
     until("the change has ended", || (1..=4).all(|id| id == 3 || cluster.members(id) == members));
     cluster.kill(1);
