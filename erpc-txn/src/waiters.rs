@@ -23,7 +23,10 @@ impl Waiters {
     }
 
     /// Wakes all that wait.
+    #[inline]
     pub(crate) fn wake(&self) {
-        self.0.take().into_iter().for_each(Waker::wake);
+        if !self.0.borrow().is_empty() {
+            self.0.take().into_iter().for_each(Waker::wake);
+        }
     }
 }

@@ -45,6 +45,18 @@ struct Work {
 }
 
 impl<T: Transport> Attempt<T> {
+    /// Commits the attempt if it has made at most one read and no lock. Returns false if there is more
+    /// to do.
+    #[inline]
+    pub(super) fn commit_here(&self) -> bool {
+        let is_done = self.locks.borrow().is_empty() && self.keys.end_single_read();
+        if is_done {
+            self.note(Outcome::Committed);
+            self.inner.sequences.end(self.sequence);
+        }
+        is_done
+    }
+
     /// Commits the attempt, or aborts it.
     pub(super) async fn commit(&self) -> Result<(), TransactError> {
         let planned = match self.keys.close() {

@@ -108,6 +108,19 @@ impl<T: Transport> Attempt<T> {
         failure.map_or(Ok(()), |reason| Err(self.keys.doom(reason)))
     }
 
+    /// Reads a key of which the attempt knows nothing, if this node is its primary and nothing is in the
+    /// way. Then no future and no list is needed, which is a third of such a transaction.
+    #[inline]
+    pub(super) fn read_own(&self, place: Place) -> bool {
+        let inner = &self.inner;
+        let Some((partition, bucket, read)) = inner.participant.read_own(self.id, place) else {
+            return false;
+        };
+        inner.counting.requests(1);
+        self.keys.add_read(place, partition, bucket, read);
+        true
+    }
+
     /// Makes a single access. Most transactions make only one, so this does without lists.
     async fn make_one(&self, wanted: &mut Wanted) -> Result<(), Abort> {
         let (inner, keys) = (&self.inner, &self.keys);

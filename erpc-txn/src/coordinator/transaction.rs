@@ -13,6 +13,7 @@ use super::execute::Locks;
 use super::{Inner, Node};
 use crate::check::Outcome;
 use crate::mutants::mutant;
+use crate::participant::Place;
 use crate::table::{Config, Owner};
 use crate::transaction::attempts::{self, Coordinate};
 use crate::transaction::keys::Keys;
@@ -122,6 +123,10 @@ impl<T: Transport> Coordinate for Node<T> {
         self.begin_at(now, deadline)
     }
 
+    fn commit_here(&self, attempt: &Attempt<T>) -> bool {
+        attempt.commit_here()
+    }
+
     async fn commit(&self, attempt: &Attempt<T>) -> Result<(), TransactError> {
         attempt.commit().await
     }
@@ -172,6 +177,10 @@ impl<T: Transport> sealed::Backend for Attempt<T> {
 
     fn longest(&self, table: u16) -> Option<usize> {
         self.inner.participant.settings().tables.get(&table).map(Config::longest)
+    }
+
+    fn read_here(&self, place: Place) -> bool {
+        self.read_own(place)
     }
 
     async fn execute(&self, wanted: &mut [Wanted]) -> Result<(), Abort> {

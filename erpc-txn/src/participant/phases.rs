@@ -1,6 +1,7 @@
 //! The phases of a transaction at its participants.
 
 use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
@@ -8,7 +9,7 @@ use super::coordinators::Coordinated;
 use super::{Access, Found, Kind, Participant, Place, Refusal, Role, Seen, Target};
 use crate::log::{Appended, Coordinator, Group, Operation, Record, buckets};
 use crate::mutants::mutant;
-use crate::table::{Applied, Conflict, Invalid, LockError, Owner, Read, Table, Write, WriteError};
+use crate::table::{Applied, Bucket, Conflict, Invalid, LockError, Owner, Read, Table, Write, WriteError};
 
 /// The most buckets of one request that are prefetched, so that they do not displace each other.
 const MAX_PREFETCHED: usize = 64;
@@ -67,6 +68,19 @@ impl Participant {
         let table = self.replicas.held(table, self.placement.partition_of(key), Role::Primary)?;
         let _live = if access.kind == Kind::Read { None } else { Some(self.live(me)?) };
         Ok(make(table, me, access))
+    }
+
+    /// Reads a key for a transaction that this member coordinates: the key's partition, its bucket, and
+    /// what was found. None if [`execute_one`](Self::execute_one) must read it, or say why it cannot.
+    #[inline]
+    pub(crate) fn read_own(&self, me: Owner, place: Place) -> Option<(u16, Bucket, Read)> {
+        if !self.is_active.load(Ordering::Acquire) {
+            return None;
+        }
+        let partition = self.placement.partition_of(place.key);
+        let table = self.replicas.held(place.table, partition, Role::Primary).ok()?;
+        let read = table.get(place.key, Some(me)).ok()?;
+        Some((partition, table.bucket(place.key), read))
     }
 
     /// What is kept for the coordinator of a transaction that has not ended. Hold it while locks are

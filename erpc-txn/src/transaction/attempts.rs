@@ -19,6 +19,11 @@ pub(crate) trait Coordinate {
 
     fn begin(&self, now: Instant, deadline: Instant) -> Transaction<Self::Backend>;
 
+    /// Commits an attempt if that needs no message. False if [`commit`](Self::commit) must.
+    fn commit_here(&self, _attempt: &Self::Backend) -> bool {
+        false
+    }
+
     /// Commits an attempt, or aborts it.
     async fn commit(&self, attempt: &Self::Backend) -> Result<(), TransactError>;
 
@@ -48,6 +53,7 @@ pub(crate) async fn run<T: Transport, C: Coordinate, R>(
         let done = body(transaction.clone()).await;
         attempts += 1;
         let error = match done {
+            Ok(value) if coordinator.commit_here(&transaction.attempt) => return Ok(value),
             Ok(value) => match coordinator.commit(&transaction.attempt).await {
                 Ok(()) => return Ok(value),
                 Err(error) => error,

@@ -8,7 +8,7 @@ use super::bytes::ValueBytes;
 use super::errors::{Abort, Reason};
 use crate::mutants::mutant;
 use crate::participant::{Kind, Place};
-use crate::table::{Bucket, Version};
+use crate::table::{Bucket, Read, Version};
 
 /// The keys of an attempt.
 #[derive(Debug, Default)]
@@ -65,6 +65,32 @@ impl Keys {
         self.check()?;
         self.running.set(self.running.get() + 1);
         Ok(Running(self))
+    }
+
+    /// Adds a key that was read and not locked, and of which the attempt knew nothing.
+    #[inline]
+    pub(crate) fn add_read(&self, place: Place, partition: u16, bucket: Bucket, read: Read) {
+        let Read { version, value } = read;
+        let value = value.map(ValueBytes::Local);
+        let (is_locked, change) = (false, None);
+        let entry = Entry { place, partition, bucket, version, is_locked, value, change };
+        self.accesses.borrow_mut().add(entry);
+    }
+
+    /// Ends an attempt that can commit and has at most one key, without a lock. It commits by that: a
+    /// single read held at the moment when it was made. False if there is more to do.
+    #[inline]
+    pub(crate) fn end_single_read(&self) -> bool {
+        let is_alone = match self.accesses.borrow().entries() {
+            [] => true,
+            [one] => !one.is_locked,
+            _ => false,
+        };
+        let can_end = is_alone && self.running.get() == 0 && self.check().is_ok();
+        if can_end {
+            self.is_over.set(true);
+        }
+        can_end
     }
 
     /// Begins the commit: no access and no change comes any more.

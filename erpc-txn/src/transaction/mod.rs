@@ -38,6 +38,7 @@ pub trait Backend: sealed::Backend {}
 pub(crate) mod sealed {
     use super::keys::Keys;
     use super::{Abort, Wanted};
+    use crate::participant::Place;
     use crate::table::Owner;
 
     /// One attempt.
@@ -50,6 +51,12 @@ pub(crate) mod sealed {
 
         /// The longest value of a table in bytes; none if there is no such table.
         fn longest(&self, table: u16) -> Option<usize>;
+
+        /// Reads a key of which the attempt knows nothing, if that needs no message: the result is
+        /// among the keys then. False if [`execute`](Self::execute) must read it, or say why it cannot.
+        fn read_here(&self, _place: Place) -> bool {
+            false
+        }
 
         /// Makes accesses of different keys at once.
         fn execute(&self, wanted: &mut [Wanted]) -> impl Future<Output = Result<(), Abort>>;
@@ -87,7 +94,11 @@ impl<B: Backend> Transaction<B> {
         key: K,
     ) -> Result<Option<V>, Abort> {
         let place = Place { table: table.id(), key: key.number() };
-        self.access_one(Wanted { place, kind: Kind::Read, value: None }).await?;
+        let keys = self.keys();
+        keys.check()?;
+        if !keys.knows(place) && !self.attempt.read_here(place) {
+            self.access_one(Wanted { place, kind: Kind::Read, value: None }).await?;
+        }
         self.value(place)
     }
 
