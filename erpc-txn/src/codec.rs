@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::marker::PhantomData;
 
+use crate::participant::Place;
+
 /// A table that a program knows by its number, with the types of its keys and values.
 ///
 /// ```
@@ -29,6 +31,14 @@ impl<K, V> TypedTable<K, V> {
     #[must_use]
     pub const fn id(self) -> u16 {
         self.id
+    }
+}
+
+impl<K: Key, V> TypedTable<K, V> {
+    /// A key of the table.
+    #[must_use]
+    pub fn place(self, key: K) -> Place {
+        Place { table: self.id, key: key.number() }
     }
 }
 

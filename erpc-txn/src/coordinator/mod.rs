@@ -193,6 +193,32 @@ impl<T: Transport> Node<T> {
         &self.inner.participant
     }
 
+    /// Starts to load keys into the processor's cache, 64 at most, before the transactions that read
+    /// them. Those of which this node is not the primary are ignored.
+    ///
+    /// A read of a key of its own node waits for two cache lines, one after the other, if the tables
+    /// are larger than the caches: longer than all else that a transaction with one read does. Whoever
+    /// knows the keys of several transactions before the first of them begins, such as a [burst
+    /// hook](erpc::Burst), lets the misses of all of them overlap.
+    ///
+    /// ```
+    /// # use erpc_txn::{codec::TypedTable, coordinator::Node};
+    /// const BALANCES: TypedTable<u64, u64> = TypedTable::new(1);
+    ///
+    /// async fn sum(node: &Node, accounts: &[u64]) -> Result<u64, Box<dyn std::error::Error>> {
+    ///     node.prefetch(&accounts.iter().map(|&account| BALANCES.place(account)).collect::<Vec<_>>());
+    ///     let mut sum = 0;
+    ///     for &account in accounts {
+    ///         let balance = node.transact(async |tx| tx.read(BALANCES, account).await).await?;
+    ///         sum += balance.unwrap_or(0);
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// ```
+    pub fn prefetch(&self, places: &[Place]) {
+        self.inner.participant.prefetch_reads(places);
+    }
+
     /// What this thread has done.
     #[must_use]
     pub fn counts(&self) -> Counts {

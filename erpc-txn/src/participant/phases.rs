@@ -9,7 +9,9 @@ use super::coordinators::Coordinated;
 use super::{Access, Found, Kind, Participant, Place, Refusal, Role, Seen, Target};
 use crate::log::{Appended, Coordinator, Group, Operation, Record, buckets};
 use crate::mutants::mutant;
-use crate::table::{Applied, Bucket, Conflict, Invalid, LockError, Owner, Read, Table, Write, WriteError};
+use crate::table::{
+    Applied, Bucket, Conflict, Invalid, LockError, Owner, Read, Table, Write, WriteError,
+};
 
 /// The most buckets of one request that are prefetched, so that they do not displace each other.
 const MAX_PREFETCHED: usize = 64;
@@ -41,6 +43,11 @@ impl Participant {
             for (table, access) in tables.iter().zip(accesses).take(MAX_PREFETCHED) {
                 prefetch(table, access);
             }
+            for (table, access) in tables.iter().zip(accesses).take(MAX_PREFETCHED) {
+                if access.kind != Kind::Insert {
+                    table.prefetch_value(access.place.key);
+                }
+            }
         }
         for (table, access) in tables.into_iter().zip(accesses) {
             found(make(table, me, *access));
@@ -54,6 +61,23 @@ impl Participant {
         let partition = self.placement.partition_of(key);
         if let Ok(table) = self.replicas.held(table, partition, Role::Primary) {
             prefetch(table, access);
+        }
+    }
+
+    /// Starts to load keys of which this member is the primary: the buckets of all, then the values, so
+    /// that the cache misses of all of them overlap twice.
+    pub(crate) fn prefetch_reads(&self, places: &[Place]) {
+        let own = |place: &Place| {
+            let partition = self.placement.partition_of(place.key);
+            let table = self.replicas.held(place.table, partition, Role::Primary).ok()?;
+            Some((table, place.key))
+        };
+        let own: SmallVec<[_; 16]> = places.iter().filter_map(own).take(MAX_PREFETCHED).collect();
+        for (table, key) in &own {
+            table.prefetch(*key);
+        }
+        for (table, key) in &own {
+            table.prefetch_value(*key);
         }
     }
 

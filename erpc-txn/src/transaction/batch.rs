@@ -59,7 +59,7 @@ impl<'t, B: Backend> Batch<'t, B> {
 
     /// Adds an [insert](Transaction::insert).
     pub fn insert<K: Key, V: Value>(&mut self, table: TypedTable<K, V>, key: K, value: &V) {
-        let place = Place { table: table.id(), key: key.number() };
+        let place = table.place(key);
         match self.transaction.encode(place, value) {
             Ok(value) => {
                 self.wanted.push(Wanted { place, kind: Kind::Insert, value: Some(value) });

@@ -93,7 +93,7 @@ impl<B: Backend> Transaction<B> {
         table: TypedTable<K, V>,
         key: K,
     ) -> Result<Option<V>, Abort> {
-        let place = Place { table: table.id(), key: key.number() };
+        let place = table.place(key);
         let keys = self.keys();
         keys.check()?;
         if !keys.knows(place) && !self.attempt.read_here(place) {
@@ -113,7 +113,7 @@ impl<B: Backend> Transaction<B> {
         table: TypedTable<K, V>,
         key: K,
     ) -> Result<Option<V>, Abort> {
-        let place = Place { table: table.id(), key: key.number() };
+        let place = table.place(key);
         self.access_one(Wanted { place, kind: Kind::Update, value: None }).await?;
         self.value(place)
     }
@@ -151,7 +151,7 @@ impl<B: Backend> Transaction<B> {
         key: K,
         value: &V,
     ) -> Result<(), Abort> {
-        let place = Place { table: table.id(), key: key.number() };
+        let place = table.place(key);
         let value = Some(self.encode(place, value)?);
         self.access_one(Wanted { place, kind: Kind::Insert, value }).await
     }
@@ -167,7 +167,7 @@ impl<B: Backend> Transaction<B> {
         key: K,
         value: &V,
     ) -> Result<(), Abort> {
-        let place = Place { table: table.id(), key: key.number() };
+        let place = table.place(key);
         let value = self.encode(place, value)?;
         self.keys().write(place, value)
     }
@@ -178,7 +178,7 @@ impl<B: Backend> Transaction<B> {
     ///
     /// [`Abort`] if the key is not locked or is absent.
     pub fn delete<K: Key, V>(&self, table: TypedTable<K, V>, key: K) -> Result<(), Abort> {
-        self.keys().delete(Place { table: table.id(), key: key.number() })
+        self.keys().delete(table.place(key))
     }
 
     /// The error with which a closure aborts its transaction. It is not tried again.

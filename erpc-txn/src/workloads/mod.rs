@@ -30,7 +30,7 @@ pub use random::{Random, Zipf};
 
 use crate::cluster::Placement;
 use crate::coordinator::Node;
-use crate::participant::Participant;
+use crate::participant::{Participant, Place};
 use crate::table::{Config, WriteError};
 use crate::transaction::{Abort, Backend, Limits, Reason, TransactError, Transaction};
 
@@ -61,7 +61,7 @@ pub trait Workload: Send + Sync + 'static {
 
     /// Calls `each` with the keys that the transaction is about to access. Keys that depend on what
     /// it reads are included as if the reads succeed.
-    fn keys(&self, choice: &Self::Choice, each: impl FnMut(u64));
+    fn places(&self, choice: &Self::Choice, each: impl FnMut(Place));
 
     /// Runs one attempt, up to its commit. Returns by how much it changes the
     /// [`total`](Self::total).

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::{Failed, Random, Workload, table};
 use crate::cluster::Placement;
 use crate::codec::TypedTable;
+use crate::participant::Place;
 use crate::table::Config;
 use crate::transaction::{Abort, Backend, Transaction};
 
@@ -103,9 +104,9 @@ impl Workload for Objects {
         usize::from(!choice.writes.is_empty())
     }
 
-    fn keys(&self, choice: &Choice, mut each: impl FnMut(u64)) {
-        choice.reads.iter().for_each(|&key| each(key));
-        choice.writes.iter().for_each(|&(key, _)| each(key));
+    fn places(&self, choice: &Choice, mut each: impl FnMut(Place)) {
+        choice.reads.iter().for_each(|&key| each(OBJECTS.place(key)));
+        choice.writes.iter().for_each(|&(key, _)| each(OBJECTS.place(key)));
     }
 
     async fn run<B: Backend>(&self, tx: &Transaction<B>, choice: &Choice) -> Result<i64, Abort> {

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use super::{Failed, Random, Workload, table};
 use crate::cluster::Placement;
 use crate::codec::TypedTable;
+use crate::participant::Place;
 use crate::table::Config;
 use crate::transaction::{Abort, Backend, Transaction};
 
@@ -136,12 +137,19 @@ impl Workload for SmallBank {
         }
     }
 
-    fn keys(&self, choice: &Choice, mut each: impl FnMut(u64)) {
+    fn places(&self, choice: &Choice, mut each: impl FnMut(Place)) {
         match *choice {
-            Choice::Amalgamate(a, b) => [a, a, b].into_iter().for_each(each),
-            Choice::Balance(a) | Choice::WriteCheck(a) => [a, a].into_iter().for_each(each),
-            Choice::DepositChecking(a) | Choice::TransactSaving(a) => each(a),
-            Choice::SendPayment(a, b) => [a, b].into_iter().for_each(each),
+            Choice::Amalgamate(a, b) => {
+                [SAVING.place(a), CHECKING.place(a), CHECKING.place(b)].into_iter().for_each(each);
+            }
+            Choice::Balance(a) | Choice::WriteCheck(a) => {
+                [SAVING.place(a), CHECKING.place(a)].into_iter().for_each(each);
+            }
+            Choice::DepositChecking(a) => each(CHECKING.place(a)),
+            Choice::TransactSaving(a) => each(SAVING.place(a)),
+            Choice::SendPayment(a, b) => {
+                [CHECKING.place(a), CHECKING.place(b)].into_iter().for_each(each);
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Failed, Random, Workload, Zipf, table};
 use crate::cluster::Placement;
 use crate::codec::TypedTable;
+use crate::participant::Place;
 use crate::table::Config;
 use crate::transaction::{Abort, Backend, Transaction};
 
@@ -192,9 +193,11 @@ impl Workload for Ycsb {
         }
     }
 
-    fn keys(&self, choice: &Choice, mut each: impl FnMut(u64)) {
+    fn places(&self, choice: &Choice, mut each: impl FnMut(Place)) {
         match *choice {
-            Choice::Read(key) | Choice::Update { key, .. } | Choice::Insert(key) => each(key),
+            Choice::Read(key) | Choice::Update { key, .. } | Choice::Insert(key) => {
+                each(RECORDS.place(key));
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! How many requests transactions make: the model of FaSST at f = 2.
 
 use erpc_txn::cluster::Placement;
-use erpc_txn::coordinator::Counts;
+use erpc_txn::codec::TypedTable;
+use erpc_txn::coordinator::{Counts, Limits, Reason, TransactError};
 
 use crate::cluster::Cluster;
 use crate::{KEYS, settings};
@@ -91,5 +92,79 @@ fn a_local_transaction_sends_nothing() {
         assert_eq!(read.expect("nobody else writes"), Some(b"here".to_vec()));
         let counts = node.counts();
         assert_eq!((counts.requests, counts.messages), (3, 0), "insert, commit, read");
+    });
+}
+
+#[test]
+fn a_local_read_sees_locks_and_only_a_single_one_is_not_validated() {
+    let cluster = Cluster::start(1, 3, 0, &settings());
+    let mut local = (0..).filter(|&key| cluster.ring.partition_of(key) == 0);
+    let [first, second] = [(); 2].map(|()| local.next().expect("one of three"));
+    cluster.run(&cluster.hosts[0], |node| async move {
+        let write = async |key, value: &'static [u8]| {
+            let put = node.transact(async |tx| {
+                tx.read_for_update(KEYS, key).await?;
+                tx.write(KEYS, key, &value.to_vec())
+            });
+            put.await
+        };
+        for key in [first, second] {
+            let put = node.transact(async |tx| tx.insert(KEYS, key, &b"old".to_vec()).await);
+            put.await.expect("nobody else writes");
+        }
+        let once = Limits::new().attempts(1);
+        // A lock of another transaction.
+        let locked = node.transact_within(once, async |tx| {
+            tx.read_for_update(KEYS, first).await?;
+            let other = node.transact_within(once, async |tx| tx.read(KEYS, first).await).await;
+            Ok(other)
+        });
+        let other = locked.await.expect("nobody else writes");
+        let refused = matches!(&other, Err(TransactError::Aborted(Reason::Conflict(at))) if *at == KEYS.place(first));
+        assert!(refused, "{other:?}");
+        // A change between the read and the commit: one read held when it was made, two must be
+        // validated.
+        for (also, commits) in [(None, true), (Some(second), false)] {
+            let before = node.counts().requests;
+            let read = node.transact_within(once, async |tx| {
+                let value = tx.read(KEYS, first).await?;
+                if let Some(also) = also {
+                    tx.read(KEYS, also).await?;
+                }
+                write(first, b"new").await?;
+                assert_eq!(tx.read(KEYS, first).await?, value, "a second read of a key is the first");
+                Ok(())
+            });
+            assert_eq!(read.await.is_ok(), commits, "also read: {also:?}");
+            assert!(node.counts().requests > before);
+        }
+        assert_eq!((node.active(), node.counts().messages), (0, 0));
+    });
+}
+
+#[test]
+fn prefetched_keys_may_be_anywhere() {
+    const NO_TABLE: TypedTable<u64, u64> = TypedTable::new(KEYS.id() + 1);
+    let cluster = Cluster::start(1, 3, 1, &settings());
+    cluster.run(&cluster.hosts[0], |node| async move {
+        let put = node.transact(async |tx| {
+            for key in 0..100 {
+                tx.insert(KEYS, key, &key.to_le_bytes().to_vec()).await?;
+            }
+            Ok(())
+        });
+        put.await.expect("nobody else writes");
+        let before = node.counts();
+        node.prefetch(&[]);
+        node.prefetch(&[NO_TABLE.place(1)]);
+        // Of all nodes, present and absent, and more than are prefetched.
+        let places: Vec<_> = (0..200).map(|key| KEYS.place(key)).collect();
+        node.prefetch(&places);
+        assert_eq!(node.counts(), before);
+        for key in 0..200 {
+            let read = node.transact(async |tx| tx.read(KEYS, key).await).await;
+            let expected = (key < 100).then(|| key.to_le_bytes().to_vec());
+            assert_eq!(read.expect("nobody else writes"), expected);
+        }
     });
 }

@@ -87,6 +87,7 @@ impl Figures {
             ("replicas", args.replicas.to_string()),
             ("threads", args.threads.to_string()),
             ("tasks", args.tasks.to_string()),
+            ("burst", args.burst().to_string()),
             ("rows_per_thread", args.rows.to_string()),
             ("secs", number(self.secs)),
             ("mtps", number(self.mtps)),

@@ -1,6 +1,7 @@
 //! One thread of one node: its tasks, and what they did.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ struct State<W> {
     stages: Arc<Stages>,
     tally: RefCell<Tally>,
     running: Cell<u32>,
+    /// Transactions of a task that are chosen together.
+    burst: usize,
     recorder: Option<(Recorder, usize)>,
     intervals: Option<Arc<Intervals>>,
 }
@@ -82,6 +85,7 @@ impl<W: Workload, T: Transport> Lane<W, T> {
             stages: Arc::clone(stages),
             tally: RefCell::new(Tally::new(W::KINDS.len())),
             running: Cell::new(plan.args.tasks),
+            burst: plan.args.burst(),
             recorder,
             intervals: plan.intervals.clone(),
         });
@@ -139,11 +143,24 @@ impl<W: Workload> State<W> {
         let me = node.participant().node();
         let placement = &*self.placement;
         let mut done = 0u32;
+        let mut choices = VecDeque::with_capacity(self.burst);
+        let mut places = Vec::new();
         // A transaction begins when the one before has ended: one look at the clock for both. It takes
-        // as long as a tenth of a local transaction.
+        // as long as a fifth of a local transaction.
         let mut began = Instant::now();
         while self.stages.now() != Stage::Over {
-            let choice = self.workload.choose(placement, &mut random);
+            let Some(choice) = choices.pop_front() else {
+                choices
+                    .extend((0..self.burst).map(|_| self.workload.choose(placement, &mut random)));
+                if self.burst > 1 {
+                    places.clear();
+                    for choice in &choices {
+                        self.workload.places(choice, |place| places.push(place));
+                    }
+                    node.prefetch(&places);
+                }
+                continue;
+            };
             let is_measured = self.stages.now() == Stage::Measured;
             let outcome = attempt(&node, &*self.workload, &choice, limits).await;
             let ended = Instant::now();
@@ -176,9 +193,9 @@ impl<W: Workload> State<W> {
         let mut tally = self.tally.borrow_mut();
         if is_measured {
             let placement = &*self.placement;
-            self.workload.keys(choice, |key| {
+            self.workload.places(choice, |place| {
                 tally.keys += 1;
-                let primary = placement.replicas(placement.partition_of(key)).first();
+                let primary = placement.replicas(placement.partition_of(place.key)).first();
                 tally.local_keys += u64::from(primary == Some(&me));
             });
         }

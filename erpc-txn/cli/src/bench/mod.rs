@@ -101,6 +101,11 @@ struct SettingsArgs {
     /// Transactions in flight per thread of a node
     #[arg(long, global = true, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     tasks: u32,
+    /// Transactions of a task that are known together, as from a burst of requests: if several, their
+    /// keys are prefetched. By default 8 with one node, which waits for nothing but memory, and 1 with
+    /// several
+    #[arg(long, global = true, value_parser = clap::value_parser!(u16).range(1..=64))]
+    burst: Option<u16>,
     /// Threads per node; `mem` has one thread for all nodes
     #[arg(long, global = true, default_value = "1")]
     threads: NonZeroU16,
@@ -169,6 +174,11 @@ impl SettingsArgs {
 
     fn secs(&self) -> Duration {
         Duration::from_secs_f64(self.secs)
+    }
+
+    /// Transactions of a task that are known together.
+    fn burst(&self) -> usize {
+        usize::from(self.burst.unwrap_or(if self.nodes == 1 { 8 } else { 1 }))
     }
 
     /// Room for new records per thread. It lasts for the whole run, unless the run is long or the

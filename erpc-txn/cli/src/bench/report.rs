@@ -35,7 +35,11 @@ pub(super) fn text(
     let (tasks, threads) =
         (count(*tasks as usize, "transaction"), count(threads.get().into(), "thread"));
     writeln!(out, "{name}: {nodes}, {replicas}, over {over}")?;
-    writeln!(out, "{tasks} in flight per thread, {threads} per node\n")?;
+    write!(out, "{tasks} in flight per thread, {threads} per node")?;
+    match args.burst() {
+        1 => writeln!(out, "\n")?,
+        burst => writeln!(out, ", keys of {burst} transactions prefetched at once\n")?,
+    }
     table(&mut out, kinds, lanes)?;
     histogram(&mut out, &figures.latencies)?;
     let rows = [

@@ -30,6 +30,7 @@ use zerocopy::IntoBytes;
 use super::{Random, Workload, table};
 use crate::cluster::Placement;
 use crate::codec::Key;
+use crate::participant::Place;
 use crate::table::Config;
 use crate::transaction::{Abort, Backend, Transaction};
 
@@ -239,30 +240,30 @@ impl Workload for Tatp {
         }
     }
 
-    fn keys(&self, choice: &Choice, mut each: impl FnMut(u64)) {
+    fn places(&self, choice: &Choice, mut each: impl FnMut(Place)) {
         match *choice {
-            Choice::GetSubscriberData { s_id } => each(s_id.number()),
-            Choice::GetAccessData { key } => each(key.number()),
+            Choice::GetSubscriberData { s_id } => each(SUBSCRIBER.place(s_id)),
+            Choice::GetAccessData { key } => each(ACCESS_INFO.place(key)),
             Choice::GetNewDestination { key, .. } => {
-                each(key.facility().number());
-                key.until().for_each(|key| each(key.number()));
+                each(SPECIAL_FACILITY.place(key.facility()));
+                key.until().for_each(|key| each(CALL_FORWARDING.place(key)));
             }
             Choice::UpdateSubscriberData { key, .. } => {
-                each(key.s_id.number());
-                each(key.number());
+                each(SUBSCRIBER.place(key.s_id));
+                each(SPECIAL_FACILITY.place(key));
             }
             Choice::UpdateLocation { s_id, .. } => {
-                each(SubNbr::of(s_id).number());
-                each(s_id.number());
+                each(SEC_SUBSCRIBER.place(SubNbr::of(s_id)));
+                each(SUBSCRIBER.place(s_id));
             }
             Choice::InsertCallForwarding { key, .. } => {
-                each(SubNbr::of(key.s_id).number());
-                each(key.facility().number());
-                each(key.number());
+                each(SEC_SUBSCRIBER.place(SubNbr::of(key.s_id)));
+                each(SPECIAL_FACILITY.place(key.facility()));
+                each(CALL_FORWARDING.place(key));
             }
             Choice::DeleteCallForwarding { key } => {
-                each(SubNbr::of(key.s_id).number());
-                each(key.number());
+                each(SEC_SUBSCRIBER.place(SubNbr::of(key.s_id)));
+                each(CALL_FORWARDING.place(key));
             }
         }
     }
