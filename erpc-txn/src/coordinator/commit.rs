@@ -45,8 +45,8 @@ struct Work {
 }
 
 impl<T: Transport> Attempt<T> {
-    /// Commits the attempt if it has made at most one read and no lock. Returns false if there is more
-    /// to do.
+    /// Commits the attempt if it has read at most one key and locked none. Returns false if there is
+    /// more to do.
     #[inline]
     pub(super) fn commit_here(&self) -> bool {
         let is_done = self.locks.borrow().is_empty() && self.keys.end_single_read();

@@ -109,7 +109,7 @@ impl<T: Transport> Attempt<T> {
     }
 
     /// Reads a key of which the attempt knows nothing, if this node is its primary and nothing is in the
-    /// way. Then no future and no list is needed, which is a third of such a transaction.
+    /// way. The read then needs no future and no list.
     #[inline]
     pub(super) fn read_own(&self, place: Place) -> bool {
         let inner = &self.inner;

@@ -193,13 +193,13 @@ impl<T: Transport> Node<T> {
         &self.inner.participant
     }
 
-    /// Starts to load keys into the processor's cache, 64 at most, before the transactions that read
-    /// them. Those of which this node is not the primary are ignored.
+    /// Starts to load keys into the processor's cache, before the transactions that read them: the
+    /// first 64 of which this node is the primary. It ignores all others.
     ///
-    /// A read of a key of its own node waits for two cache lines, one after the other, if the tables
-    /// are larger than the caches: longer than all else that a transaction with one read does. Whoever
-    /// knows the keys of several transactions before the first of them begins, such as a [burst
-    /// hook](erpc::Burst), lets the misses of all of them overlap.
+    /// If the tables are larger than the caches, a read of a local key waits for two cache lines, one
+    /// after the other. This is half the time of a transaction with one read. A program that knows the
+    /// keys of several transactions before the first of them begins, for example in a [burst
+    /// hook](erpc::Burst), can let their cache misses overlap.
     ///
     /// ```
     /// # use erpc_txn::{codec::TypedTable, coordinator::Node};

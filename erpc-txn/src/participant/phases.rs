@@ -64,8 +64,8 @@ impl Participant {
         }
     }
 
-    /// Starts to load keys of which this member is the primary: the buckets of all, then the values, so
-    /// that the cache misses of all of them overlap twice.
+    /// Starts to load the first keys of which this member is the primary: the buckets of all, then the
+    /// values, so that the cache misses of each step overlap.
     pub(crate) fn prefetch_reads(&self, places: &[Place]) {
         let own = |place: &Place| {
             let partition = self.placement.partition_of(place.key);

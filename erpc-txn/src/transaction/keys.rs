@@ -77,8 +77,9 @@ impl Keys {
         self.accesses.borrow_mut().add(entry);
     }
 
-    /// Ends an attempt that can commit and has at most one key, without a lock. It commits by that: a
-    /// single read held at the moment when it was made. False if there is more to do.
+    /// Ends an attempt that can commit, has at most one key and holds no lock: its read held when it was
+    /// made, so there is nothing to validate. False if there is more to do. The caller knows that no
+    /// lock is left at another node.
     #[inline]
     pub(crate) fn end_single_read(&self) -> bool {
         let is_alone = match self.accesses.borrow().entries() {

@@ -60,7 +60,7 @@ pub trait Workload: Send + Sync + 'static {
     fn kind(choice: &Self::Choice) -> usize;
 
     /// Calls `each` with the keys that the transaction is about to access. Keys that depend on what
-    /// it reads are included as if the reads succeed.
+    /// it reads are included as if the reads succeed. Comes before [`run`](Self::run), too, to prefetch.
     fn places(&self, choice: &Self::Choice, each: impl FnMut(Place));
 
     /// Runs one attempt, up to its commit. Returns by how much it changes the

@@ -123,8 +123,8 @@ fn a_local_read_sees_locks_and_only_a_single_one_is_not_validated() {
         let refused = matches!(&other, Err(TransactError::Aborted(Reason::Conflict(at))) if *at == KEYS.place(first));
         assert!(refused, "{other:?}");
         // A change between the read and the commit: one read held when it was made, two must be
-        // validated.
-        for (also, commits) in [(None, true), (Some(second), false)] {
+        // validated. The change makes two requests.
+        for (also, requests) in [(None, 1 + 2), (Some(second), 2 + 2 + 2)] {
             let before = node.counts().requests;
             let read = node.transact_within(once, async |tx| {
                 let value = tx.read(KEYS, first).await?;
@@ -132,11 +132,17 @@ fn a_local_read_sees_locks_and_only_a_single_one_is_not_validated() {
                     tx.read(KEYS, also).await?;
                 }
                 write(first, b"new").await?;
-                assert_eq!(tx.read(KEYS, first).await?, value, "a second read of a key is the first");
+                assert_eq!(tx.read(KEYS, first).await?, value, "a second read is the first");
                 Ok(())
             });
-            assert_eq!(read.await.is_ok(), commits, "also read: {also:?}");
-            assert!(node.counts().requests > before);
+            match (read.await, also) {
+                (Ok(()), None) => {}
+                (Err(TransactError::Aborted(Reason::Changed(at))), Some(_)) => {
+                    assert_eq!(at, KEYS.place(first));
+                }
+                (ended, _) => panic!("also read: {also:?}; {ended:?}"),
+            }
+            assert_eq!(node.counts().requests - before, requests, "also read: {also:?}");
         }
         assert_eq!((node.active(), node.counts().messages), (0, 0));
     });

@@ -84,6 +84,75 @@ fn an_access_of_another_task_ends_with_the_transaction() {
     }
 }
 
+/// Attempts without locks, which commit without a plan if nothing is in the way.
+#[test]
+fn an_attempt_that_only_reads_aborts_as_others_do() {
+    let cluster = Cluster::start(1, 3, 1, &settings());
+    let (own, other) = (key_of(&cluster, 0), key_of(&cluster, 1));
+    let once = Limits::new().attempts(1);
+    let host = &cluster.hosts[0];
+
+    let gave_up = cluster.run(host, move |node| async move {
+        node.transact(async |tx| {
+            let read = tx.read(KEYS, other);
+            erpc::timeout(Duration::from_nanos(1), read).await.expect_err("it travels");
+            Ok(())
+        })
+        .await
+    });
+    assert!(matches!(gave_up, Err(TransactError::Aborted(Reason::Unfinished))), "{gave_up:?}");
+
+    let access = Rc::new(RefCell::new(None));
+    let told = Rc::clone(&access);
+    let unfinished = cluster.run(host, move |node| async move {
+        let told = &told;
+        node.transact(async move |tx| {
+            let told = Rc::clone(told);
+            erpc::spawn(async move {
+                told.replace(Some(tx.read(KEYS, other).await));
+            });
+            erpc::sleep(Duration::from_nanos(100)).await;
+            Ok(())
+        })
+        .await
+    });
+    assert!(
+        matches!(unfinished, Err(TransactError::Aborted(Reason::Unfinished))),
+        "{unfinished:?}"
+    );
+    cluster.driver.run_for(Duration::from_millis(10));
+    assert!(matches!(&*access.borrow(), Some(Err(_))), "{access:?}");
+
+    let ignored = cluster.run(host, move |node| async move {
+        let done = node.transact_within(once, async |tx| {
+            tx.insert(KEYS, own, &value()).await?;
+            let ignored = node.transact_within(once, async |tx| {
+                tx.read(KEYS, own).await.expect_err("it is locked");
+                Ok(())
+            });
+            Ok(ignored.await)
+        });
+        done.await.expect("nobody else writes")
+    });
+    assert!(matches!(ignored, Err(TransactError::Aborted(Reason::Conflict(_)))), "{ignored:?}");
+    assert_clean(&cluster);
+}
+
+#[test]
+fn a_transaction_that_only_read_is_over_after_its_commit() {
+    let cluster = Cluster::start(1, 3, 1, &settings());
+    let own = key_of(&cluster, 0);
+    cluster.run(&cluster.hosts[0], move |node| async move {
+        let clone = node.transact(async |tx| tx.read(KEYS, own).await.map(|_| tx.clone())).await;
+        let clone = clone.expect("nobody else writes");
+        let after = clone.read(KEYS, own).await.expect_err("it is over");
+        assert!(matches!(after.reason(), Reason::Ended), "{after:?}");
+        let counts = node.counts();
+        assert_eq!((counts.attempts, counts.commits, node.active()), (1, 1, 0));
+    });
+    assert_clean(&cluster);
+}
+
 #[test]
 fn of_two_inserts_at_once_one_is_refused() {
     let cluster = Cluster::start(1, 3, 1, &settings());

@@ -101,9 +101,9 @@ struct SettingsArgs {
     /// Transactions in flight per thread of a node
     #[arg(long, global = true, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     tasks: u32,
-    /// Transactions of a task that are known together, as from a burst of requests: if several, their
-    /// keys are prefetched. By default 8 with one node, which waits for nothing but memory, and 1 with
-    /// several
+    /// Transactions that a task chooses together, as from a burst of requests. If there are several,
+    /// the task prefetches their keys, 64 at most. By default 8 with one node, which waits for nothing
+    /// but memory, and 1 with several
     #[arg(long, global = true, value_parser = clap::value_parser!(u16).range(1..=64))]
     burst: Option<u16>,
     /// Threads per node; `mem` has one thread for all nodes
@@ -176,7 +176,7 @@ impl SettingsArgs {
         Duration::from_secs_f64(self.secs)
     }
 
-    /// Transactions of a task that are known together.
+    /// Transactions that a task chooses together.
     fn burst(&self) -> usize {
         usize::from(self.burst.unwrap_or(if self.nodes == 1 { 8 } else { 1 }))
     }
