@@ -305,13 +305,20 @@ fn all_faults_together_lose_no_call() {
         .spike(0.005, millis(300))
         .corrupt(0.02)
         .truncate(0.02)
-        .extend(0.02)
-        .outage(Outage { from: millis(300), until: millis(600), over: 0 })
-        .outage(Outage { from: millis(700), until: millis(900), over: 1_400 });
-    let faults = NetworkFaults::new(
-        "all_faults_together_lose_no_call",
-        FaultPlan::new(10).both(faults),
-        |acted| numbers(acted).to_vec(),
-    );
+        .extend(0.02);
+    // The way back fails first, so that it has answers to drop.
+    let outages = |faults: Faults, begin| {
+        faults.outage(Outage { from: begin, until: millis(600), over: 0 }).outage(Outage {
+            from: millis(700),
+            until: millis(900),
+            over: 1_400,
+        })
+    };
+    let plan = FaultPlan::new(10)
+        .sending(outages(faults.clone(), millis(400)))
+        .receiving(outages(faults, millis(300)));
+    let faults = NetworkFaults::new("all_faults_together_lose_no_call", plan, |acted| {
+        numbers(acted).to_vec()
+    });
     NetworkFaults { lasts: millis(1_200), ..faults }.run();
 }
