@@ -21,6 +21,8 @@ local ANNOUNCEMENT, CANCEL = 0xffffff, 1
 local MAX_MESSAGE, MAX_PULL = 0x40000000, 1024
 local MIN_PAYLOAD = 1024
 local MAX_EXTENSION = 1024
+-- Most bytes of padding behind a whole message. Control messages have no such limit.
+local MAX_PADDING = 800
 local DRAINING = 17
 -- Several items of a batch have at most this many bytes together, lengths included.
 local BATCH = 32768
@@ -351,6 +353,18 @@ local function is_part(packet, body, size)
         or before % packet == 0 and before / packet >= math.max(body, MIN_PAYLOAD))
 end
 
+-- Whether padding may follow the body of a packet with these fields.
+local function may_be_padded(vkf, packet)
+    return vkf.kind <= FAILURE and not vkf.has_trailer and packet == 0
+end
+
+-- Whether padding follows the message in `body`, as far as the capture has it. If the capture lacks the
+-- end of the datagram, that may be the next packets of a run, so only the captured zeros count.
+local function is_padded(vkf, packet, size, body)
+    return may_be_padded(vkf, packet) and size < body.len and body.has - size <= MAX_PADDING
+        and body:is_zero(size, body.len - size)
+end
+
 -- Shows the extension at the front of a message. Returns its length and `op`; nothing if the extension
 -- is malformed or not in the capture.
 local function extension(tree, body)
@@ -623,7 +637,13 @@ local function dissect(packet, pinfo, tree)
         control(tree, number, body)
         if number == OPENED and faults == 0 and not pinfo.visited then open(head, body, pinfo) end
     elseif vkf.kind <= FAILURE then
-        message(tree, head, vkf, body)
+        local size = head:uint(20, 4)
+        if is_padded(vkf, number, size, body) then
+            message(tree, head, vkf, part(body.buffer, body.at, size))
+            body:show_bytes(tree, fields.padding, size, body.len - size)
+        else
+            message(tree, head, vkf, body)
+        end
     elseif vkf.kind == DONE then
         done(tree, number, body)
     elseif body.len > 0 then
@@ -636,6 +656,11 @@ end
 -- other packets fits as well, because a checksum or a length is right or fields are zero that senders
 -- leave zero; otherwise "fits". Few fields of a packet of a longer message can be checked: 1 in 50
 -- of random packets with 24 bytes fits.
+--
+-- A length with padding is right for up to 800 sizes if a packet ends with zeros, as those of many
+-- protocols do. It is nevertheless certain, because the packet's number, 3 bytes, must be zero as well.
+-- Two cases only fit: a size of 0, because all zeros behind a few other bytes are no rare packet, and
+-- padding that is not all in the capture.
 local function evidence(whole)
     local reported = whole.len
     if reported < HEADER or whole.has < HEADER then return nil end
@@ -662,8 +687,9 @@ local function evidence(whole)
         if is_announced then
             is_fitting = body == 0 and size > 0 and size <= MAX_MESSAGE
         elseif packet == 0 then
-            is_fitting = is_part(packet, body, size) and size <= MAX_MESSAGE
-            is_certain = body == size
+            local has_padding = is_padded(vkf, packet, size, part(whole.buffer, whole.at + HEADER, body))
+            is_fitting = (has_padding or is_part(packet, body, size)) and size <= MAX_MESSAGE
+            is_certain = body == size or has_padding and size > 0 and whole.has == reported
         elseif kind == REQUEST then
             is_fitting = is_part(packet, body, size) and size <= MAX_MESSAGE and aux % 2 == 0
         else
@@ -718,12 +744,46 @@ local function split(datagram, len)
     for at = 0, datagram.len - 1, len do
         local packet = part(datagram.buffer, datagram.at + at, math.min(len, datagram.len - at))
         -- The capture may have only a part of this packet, and nothing of those behind it.
-        local is_packet = packet.len >= HEADER and (packet.has < HEADER or evidence(packet))
-        if not is_packet then return nil end
+        local has_part = packet.has < HEADER and (packet:uint(8, 1) or VERSION) % 4 == VERSION
+        if packet.len < HEADER or not (has_part or evidence(packet)) then return nil end
         if packet.has == 0 then break end
         found[#found + 1] = packet
     end
     return found
+end
+
+-- Whether a packet is a whole message, perhaps padded.
+local function is_message(whole)
+    if whole.has < HEADER or not evidence(whole) then return false end
+    local head = part(whole.buffer, whole.at, HEADER)
+    return may_be_padded(parse_vkf(head:uint(8, 1)), head:uint(9, 3))
+        and head:uint(20, 4) <= whole.len - HEADER
+end
+
+-- Cuts a run of whole messages whose first packet may be padded; nil if the datagram is none.
+--
+-- The second packet begins behind the zeros that follow the first message, or up to 7 bytes before the
+-- end of the zeros: a connection id may begin with zeros, but its generation is not 0. So there are at
+-- most 8 lengths to try. The second packet must be a whole message, because bytes at a wrong place often
+-- look like a part of a longer message. The shortest length is first: with one that is too long, the
+-- request number is read as version and kind, and the first bytes of the body as the size, and small
+-- numbers may fit.
+local function padded_run(datagram)
+    local head = part(datagram.buffer, datagram.at, HEADER)
+    local stop = HEADER + head:uint(20, 4)
+    if not may_be_padded(parse_vkf(head:uint(8, 1)), head:uint(9, 3)) or stop >= datagram.has then
+        return nil
+    end
+    local behind = datagram:raw(stop, math.min(datagram.has - stop, MAX_PADDING + 8))
+    local other = behind:find("[^%z]")
+    if not other then return nil end
+    local zeros = other - 1
+    for padding = math.max(zeros - 7, 0), math.min(zeros, MAX_PADDING) do
+        local len = stop + padding
+        local second = part(datagram.buffer, datagram.at + len, math.min(len, datagram.len - len))
+        local found = (second.has < HEADER or is_message(second)) and split(datagram, len)
+        if found then return found end
+    end
 end
 
 -- Searches for a second packet that is certainly one, and cuts the datagram there. This takes up to
@@ -745,6 +805,8 @@ local function packets(datagram)
     if datagram.has < HEADER then return single end
     local found = evidence(datagram)
     if found == "certain" then return single end
+    local run = padded_run(datagram)
+    if run then return run end
     for _, len in ipairs(first_lens(datagram)) do
         local several = len < datagram.len and split(datagram, len)
         if several then return several end
@@ -756,8 +818,13 @@ function erpc.dissector(buffer, pinfo, root)
     if buffer:captured_len() == 0 then return 0 end
     pinfo.cols.protocol = "erpc"
     local all_packets = packets(part(buffer, 0, buffer:reported_len()))
-    for _, packet in ipairs(all_packets) do
-        dissect(packet, pinfo, root:add(erpc, buffer(packet.at, packet.has)))
+    for at, packet in ipairs(all_packets) do
+        local tree = root:add(erpc, buffer(packet.at, packet.has))
+        dissect(packet, pinfo, tree)
+        local stop = packet.at + packet.len
+        if at == #all_packets and stop == buffer:captured_len() and stop < buffer:reported_len() then
+            tree:add_proto_expert_info(cut, "The capture has nothing of what follows this packet")
+        end
     end
     if #all_packets > 1 then
         pinfo.cols.info:prepend("Run of " .. #all_packets .. ", the last: ")

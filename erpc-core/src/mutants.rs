@@ -501,6 +501,26 @@ mod chosen {
             "lib",
             "transport::udp::tests::runs_are_handed_out_in_bursts_and_in_order"
         ),
+        /// A padded run has packets for several members of a group.
+        PaddedRunMixesMembers by Test(
+            "lib",
+            "transport::udp::tests::group::padded_runs_never_mix_members"
+        ),
+        /// Padding makes a receiver's kernel count more for a packet than its sender expects.
+        PaddingChangesCharge by Test(
+            "lib",
+            "transport::udp::tests::padding::messages_are_not_padded_if_the_receivers_kernel_may_count_more_for_them_then"
+        ),
+        /// A receiver takes padding for a part of the message.
+        PaddingKept by Test(
+            "lib",
+            "protocol::tests::padded_messages::messages_arrive_without_their_padding"
+        ),
+        /// A receiver takes any bytes behind a message for padding.
+        PaddingNotChecked by Test(
+            "lib",
+            "protocol::tests::padded_messages::bytes_behind_a_message_that_are_no_padding_are_not_ignored"
+        ),
         /// Messages that have joined the last run one after the other are not sent.
         TailForgotten by Test(
             "lib",

@@ -121,6 +121,19 @@ const fn row(
     Comparison { group, name, ours, theirs, metrics }
 }
 
+/// A row whose messages have 64 lengths.
+macro_rules! spread {
+    ($lengths:literal) => {
+        row(
+            "mixed",
+            concat!("lengths-", $lengths),
+            Erpc("", concat!("w2 --lengths ", $lengths)),
+            &[Raw(concat!("w2 --lengths ", $lengths))],
+            &[(Rate, Some(5.0))],
+        )
+    };
+}
+
 /// A row that compares large responses with large requests.
 macro_rules! responses {
     ($name:literal, $size:literal, $outstanding:literal) => {
@@ -219,6 +232,9 @@ const ROWS: &[Comparison] = &[
         &[(ServerCpu, Some(1.1)), (Cpu, None)],
     ),
     row("mixed", "mixed", Erpc("", "w2 --mixed"), &[Raw("w2 --mixed")], &[(Rate, Some(5.0))]),
+    spread!("32-4096"),
+    spread!("32-1024"),
+    spread!("32-288"),
     row("ethernet", "ethernet-w2", Erpc("", SMALL), &[], &[(Rate, None)]),
     row(
         "ethernet",

@@ -14,7 +14,7 @@ use crate::idle::{Idle, Pauses};
 use crate::load::Load;
 use crate::methods::Control;
 use crate::network::{Network, NetworkArgs};
-use crate::payload::SINK_ANSWER;
+use crate::payload::{Lengths, SINK_ANSWER};
 use crate::peers::PeersLoop;
 use crate::report::{Latencies, LoopOutcome};
 use crate::shared::{SharedLoad, SharedSetup};
@@ -79,6 +79,10 @@ pub(crate) struct ClientArgs {
     /// Requests and answers of 32 to 4,096 bytes, 8 lengths in turn (w2)
     #[arg(long, conflicts_with_all = ["req", "resp", "peers"])]
     mixed: bool,
+    /// Requests and answers of 64 lengths, spread over this range of bytes, such as 32-288 (w2)
+    #[arg(long, value_name = "FROM-TO", value_parser = Lengths::spread,
+        conflicts_with_all = ["req", "resp", "peers", "mixed"])]
+    lengths: Option<Lengths>,
     /// Clients with a socket and one call in flight each, in one thread (w2)
     #[arg(long, conflicts_with_all = ["outstanding", "conns"],
         value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -111,6 +115,11 @@ impl ClientArgs {
     /// The number of sessions whose slots hold all calls.
     fn sessions_for_all(&self) -> usize {
         self.outstanding().div_ceil(self.slots.max(1).into())
+    }
+
+    /// Of a load of different lengths: the lengths.
+    fn lengths(&self) -> Option<Lengths> {
+        self.lengths.clone().or_else(|| self.mixed.then(Lengths::mixed))
     }
 
     /// Bytes of requests and answers.
@@ -290,7 +299,10 @@ where
 {
     let (request, answer) = args.sizes();
     let mut rpc = Rpc::new(transport, config).map_err(Failure::of("no endpoint"))?;
-    let mut load = if args.mixed { Load::mixed() } else { Load::new(request, answer)? };
+    let mut load = match args.lengths() {
+        Some(lengths) => Load::mixed(lengths),
+        None => Load::new(request, answer)?,
+    };
     if args.serve_at.is_some() {
         load.answer()?;
         rpc.listen(server::alone(&rpc));

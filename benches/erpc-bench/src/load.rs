@@ -7,7 +7,7 @@ use erpc::{CallError, Transport, raw};
 
 use crate::failure::Failure;
 use crate::methods;
-use crate::payload::{self, SINK_ANSWER, SinkAnswers};
+use crate::payload::{self, Lengths, SINK_ANSWER, SinkAnswers};
 use crate::report::Latencies;
 use crate::service::Answerer;
 
@@ -25,7 +25,7 @@ enum Work {
     /// The answer has another length than the request.
     Echo { request: usize, answer: usize },
     /// The answer equals the request, whose length depends on its slot.
-    Mixed,
+    Mixed { lengths: Lengths },
     /// The answer is a sum over the request.
     Sink { request: usize, answers: Option<SinkAnswers> },
     /// The answer is large, and the request names its length.
@@ -108,10 +108,9 @@ impl Load {
         Ok(Self::of(work))
     }
 
-    /// Calls whose requests have the lengths [`payload::MIXED`], slot by slot, with answers of the
-    /// same length.
-    pub(crate) fn mixed() -> Self {
-        Self::of(Work::Mixed)
+    /// Calls whose requests have these lengths, slot by slot, with answers of the same length.
+    pub(crate) fn mixed(lengths: Lengths) -> Self {
+        Self::of(Work::Mixed { lengths })
     }
 
     fn of(work: Work) -> Self {
@@ -135,9 +134,9 @@ impl Load {
 
     /// Payload of a call in bytes, request and answer together. The average if calls differ.
     pub(crate) fn payload(&self) -> usize {
-        match self.work {
+        match &self.work {
             Work::Mirror { len } => 2 * len,
-            Work::Mixed => 2 * payload::MIXED.iter().sum::<usize>() / payload::MIXED.len(),
+            Work::Mixed { lengths } => 2 * lengths.average(),
             Work::Source { answer } => SINK_ANSWER + answer,
             Work::Echo { request, answer } => request + answer,
             Work::Sink { request, .. } => request + SINK_ANSWER,
@@ -291,17 +290,17 @@ impl Load {
         cx: &mut Context<'_, T>,
         slot: usize,
     ) -> Result<MsgBuf, Failure> {
-        let len = match self.work {
+        let len = match &self.work {
             Work::Mirror { len }
             | Work::Echo { request: len, .. }
-            | Work::Sink { request: len, .. } => len,
-            Work::Mixed => payload::MIXED[slot % payload::MIXED.len()],
+            | Work::Sink { request: len, .. } => *len,
+            Work::Mixed { lengths } => lengths.of(slot),
             Work::Source { .. } => SINK_ANSWER,
         };
         let mut request = cx.alloc(len).map_err(Failure::of("no request"))?;
         request.resize(len);
         match &mut self.work {
-            Work::Mirror { .. } | Work::Mixed => payload::fill(request.as_mut_slice()),
+            Work::Mirror { .. } | Work::Mixed { .. } => payload::fill(request.as_mut_slice()),
             Work::Echo { .. } | Work::Source { .. } => {}
             Work::Sink { answers, .. } => {
                 payload::fill(request.as_mut_slice());
@@ -318,7 +317,7 @@ impl Load {
         self.next_number += 1;
         let method = match self.work {
             // In a request of 8 bytes or more, the number makes the bytes unique to this call.
-            Work::Mirror { .. } | Work::Mixed => {
+            Work::Mirror { .. } | Work::Mixed { .. } => {
                 payload::number_request(request.as_mut_slice(), number);
                 methods::MIRROR
             }
@@ -374,7 +373,9 @@ impl Load {
     #[inline(always)]
     fn is_answer(&self, request: &MsgBuf, answer: &[u8], number: u64) -> bool {
         match &self.work {
-            Work::Mirror { .. } | Work::Mixed => payload::is_equal(answer, request.as_slice()),
+            Work::Mirror { .. } | Work::Mixed { .. } => {
+                payload::is_equal(answer, request.as_slice())
+            }
             Work::Source { answer: len } => payload::is_sourced(answer, number, *len),
             Work::Echo { answer: len, .. } => payload::is_echo(answer, number, *len),
             Work::Sink { answers, .. } => {

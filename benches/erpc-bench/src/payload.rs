@@ -31,8 +31,47 @@ pub(crate) fn message(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Bytes of the messages of a mixed load.
-pub(crate) const MIXED: [usize; 8] = [32, 64, 128, 256, 512, 1_024, 2_048, 4_096];
+/// The lengths of the messages of a mixed load, in bytes. Calls in flight have them in turn.
+#[derive(Clone)]
+pub(crate) struct Lengths(Vec<usize>);
+
+impl Lengths {
+    /// The powers of two from 32 to 4,096 bytes.
+    pub(crate) fn mixed() -> Self {
+        Self((5..=12).map(|exponent| 1 << exponent).collect())
+    }
+
+    /// Parses a range, such as `32-288`, for the command line: 64 lengths, spread evenly.
+    pub(crate) fn spread(text: &str) -> Result<Self, String> {
+        const COUNT: usize = 64;
+        let parsed = text.split_once('-').and_then(|(from, to)| {
+            let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+            (MIN_ECHO <= from && from <= to && to <= MAX_MESSAGE).then_some((from, to))
+        });
+        let Some((from, to)) = parsed else {
+            return Err(format!(
+                "two numbers of bytes, {MIN_ECHO} to {MAX_MESSAGE}, are wanted, such as 32-288"
+            ));
+        };
+        // 37 and 64 have no common divisor, so each length occurs once. The large step makes
+        // neighbours differ.
+        Ok(Self((0..COUNT).map(|i| from + (to - from) * (i * 37 % COUNT) / (COUNT - 1)).collect()))
+    }
+
+    /// The length of the messages of the call in flight with this number.
+    #[inline]
+    pub(crate) fn of(&self, call: usize) -> usize {
+        self.0[call % self.0.len()]
+    }
+
+    pub(crate) fn longest(&self) -> usize {
+        self.0.iter().copied().max().unwrap_or(0)
+    }
+
+    pub(crate) fn average(&self) -> usize {
+        self.0.iter().sum::<usize>() / self.0.len()
+    }
+}
 
 /// Bytes of a sink's answer, and of a request to the source.
 pub(crate) const SINK_ANSWER: usize = 32;

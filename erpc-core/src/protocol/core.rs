@@ -252,15 +252,7 @@ impl<R: Route> Core<R> {
             let plain = self.server.plain_request::<false, _>(turn, &route, header, body.len());
             if let Some((handle, buffer)) = plain {
                 turn.endpoint.stats.rx_delivered += 1;
-                let request = Request {
-                    handle,
-                    method: header.aux(),
-                    body: Body::Packet(body),
-                    peer: route,
-                    extended: false,
-                    deadline: Instant::NEVER,
-                    buffer: buffer.map(ResponseBuffer),
-                };
+                let request = request(handle, buffer, header, body, route);
                 return sink.on_event(self, tx, Event::Request(request));
             }
         } else {
@@ -288,9 +280,19 @@ impl<R: Route> Core<R> {
         now: Instant,
         queue_wait: QueueWait,
         header: Header,
-        packet: RxPacket<'p, R>,
+        mut packet: RxPacket<'p, R>,
         tx: &mut X,
     ) -> Event<'p, R> {
+        if packet.bytes.len() > header.size as usize {
+            let body = header.to_words().unpadded(packet.bytes);
+            let is_padded = body.len() < packet.bytes.len();
+            packet.bytes = body;
+            if is_padded
+                && let Some(event) = self.plain_message(now, queue_wait, header, packet, tx)
+            {
+                return event;
+            }
+        }
         let to_server = header.connection.is_server_role();
         if to_server
             && header.flags.extended()
@@ -334,6 +336,37 @@ impl<R: Route> Core<R> {
         }
     }
 
+    /// Receives a message that was padded, if it is the common case otherwise. `packet.bytes` holds
+    /// only the body.
+    #[inline(never)]
+    fn plain_message<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        queue_wait: QueueWait,
+        header: Header,
+        packet: RxPacket<'p, R>,
+        tx: &mut X,
+    ) -> Option<Event<'p, R>> {
+        let RxPacket { route, bytes: body, marked } = packet;
+        let turn = &mut Turn { queue_wait, marked, ..Turn::new(now, &mut self.endpoint, tx) };
+        let words = header.to_words();
+        let event = if header.connection.is_server_role() {
+            let plain = self.server.plain_request::<false, _>(turn, &route, words, body.len());
+            let (handle, buffer) = plain?;
+            Event::Request(request(handle, buffer, words, body, route))
+        } else {
+            let plain = self.client.plain_response(turn, &route, words, body.len());
+            let Finished { token, request } = plain?;
+            Event::Reply {
+                token,
+                result: Ok(Reply { body: Body::Packet(body), extended: false }),
+                request,
+            }
+        };
+        self.endpoint.stats.rx_delivered += 1;
+        Some(event)
+    }
+
     /// Receives a request of one packet with an extension, if it is the common case otherwise.
     /// `packet.bytes` holds only the body.
     #[inline(never)]
@@ -351,14 +384,11 @@ impl<R: Route> Core<R> {
         let plain = self.server.plain_request::<true, _>(turn, &route, words, body.len());
         let (handle, buffer) = plain?;
         self.endpoint.stats.rx_delivered += 1;
+        let request = request(handle, buffer, words, body, route);
         Some(Event::Request(Request {
-            handle,
-            method: header.aux,
-            body: Body::Packet(body),
-            peer: route,
             extended: true,
             deadline: deadline_of(body, now),
-            buffer: buffer.map(ResponseBuffer),
+            ..request
         }))
     }
 
@@ -838,6 +868,26 @@ impl<R: Route> Core<R> {
         if let Body::Message(msgbuf) = body {
             self.endpoint.pool.recycle(msgbuf);
         }
+    }
+}
+
+/// A request of one packet without an extension.
+#[inline(always)]
+fn request<R>(
+    handle: RequestHandle,
+    buffer: Option<MsgBuf>,
+    header: HeaderWords,
+    body: &[u8],
+    peer: R,
+) -> Request<'_, R> {
+    Request {
+        handle,
+        method: header.aux(),
+        body: Body::Packet(body),
+        peer,
+        extended: false,
+        deadline: Instant::NEVER,
+        buffer: buffer.map(ResponseBuffer),
     }
 }
 

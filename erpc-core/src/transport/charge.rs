@@ -11,7 +11,8 @@ pub enum ChargeModel {
     ///
     /// A datagram arrives in one of two shapes, and the charge covers both. *Linear*: payload and
     /// headers are in one allocation. *In pages*: the payload lies in pages, because the datagram
-    /// is one segment of a run that the kernel split. On loopback and between network namespaces,
+    /// is one segment of a run that the kernel split. The charge grows in steps, within which packets
+    /// can be padded. On loopback and between network namespaces,
     /// Linux 6.18 counts, in bytes:
     ///
     /// | payload | 0 | 64 | 200 | 640 | 1,472 | 4,096 | 8,972 | 16,000 | 65,507 |
@@ -55,9 +56,10 @@ impl ChargeModel {
                 if needed > LARGEST_LINEAR {
                     return paged as u32;
                 }
-                let linear =
-                    if needed <= 512 { SMALL_SKB } else { needed.next_power_of_two() + SKB };
-                (if linear > paged { linear } else { paged }) as u32
+                let class = if needed <= 512 { 512 } else { needed.next_power_of_two() };
+                let linear = if class == 512 { SMALL_SKB } else { class + SKB };
+                let longest = class - HEADERS_AND_SHARED_INFO;
+                (if paged > linear { longest + SMALL_SKB } else { linear }) as u32
             }
         }
     }

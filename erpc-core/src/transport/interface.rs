@@ -260,7 +260,8 @@ pub trait TxQueue {
     fn push_bytes(&mut self, route: &Self::Route, bytes: &[u8]);
 
     /// Stages a packet of a message. The queue copies it or holds a reference to the msgbuf
-    /// ([`TxPacket::hold`]) until it is flushed.
+    /// ([`TxPacket::hold`]) until it is flushed. Behind a packet that is [whole](TxPacket::is_whole)
+    /// and has no trailer, it may put up to 800 zeros, which the receiver's protocol removes.
     fn push(&mut self, route: &Self::Route, packet: TxPacket<'_>);
 
     /// Stages a message of one packet, as [`TxQueue::push`] would stage the packet that consists of

@@ -13,9 +13,16 @@
 //! What `packet`, `aux` and `size` mean depends on the kind; see [`Kind`].
 
 use super::{ConnectionId, PacketNumber, ReplyInfo, RequestNumber};
+use crate::mutants::mutant;
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 24;
+/// Most bytes of padding behind a packet.
+pub(crate) const MAX_PADDING: usize = 800;
+/// A transport may put the front of these bytes behind a packet that is a whole message and has no
+/// trailer. The receiver's protocol removes them. So packets of different lengths become datagrams of
+/// one length.
+pub(crate) static PADDING: [u8; MAX_PADDING] = [0; MAX_PADDING];
 
 /// The protocol version of this crate, carried in two bits of every packet.
 pub const VERSION: u8 = 1;
@@ -147,6 +154,16 @@ impl Head {
         self.0 & !(FLAG_BITS as u32) == Self::new(Kind::Request, Flags::NONE).0
     }
 
+    /// Whether `rest` is the padding of a packet with this head. It follows a whole request, response
+    /// or failure without a trailer.
+    fn is_padded_with(self, rest: &[u8]) -> bool {
+        let head = Self(self.0 & !(Flags::LARGE.0 | Flags::EXTENDED.0) as u32);
+        [Kind::Request, Kind::Response, Kind::Failure]
+            .into_iter()
+            .any(|kind| head == Self::new(kind, Flags::NONE))
+            && (PADDING.get(..rest.len()) == Some(rest) || mutant!(PaddingNotChecked))
+    }
+
     /// The head of a message that is cut into large packets if `large`.
     #[inline(always)]
     pub(crate) const fn with_large(self, large: bool) -> Self {
@@ -209,6 +226,16 @@ impl HeaderWords {
     #[inline(always)]
     pub(crate) const fn is_extended(self) -> bool {
         self.numbers & Flags::EXTENDED.0 as u64 != 0
+    }
+
+    /// The body of a packet with this header, without the [padding](PADDING) that may follow it.
+    pub(crate) fn unpadded(self, body: &[u8]) -> &[u8] {
+        match body.split_at_checked(self.size() as usize) {
+            Some((message, rest)) if self.head().is_padded_with(rest) && !mutant!(PaddingKept) => {
+                message
+            }
+            _ => body,
+        }
     }
 
     /// Whether the packet has a trailer.

@@ -18,11 +18,11 @@ mod short;
 mod stamp;
 mod status;
 
-pub(crate) use header::Head;
 pub use header::{
     ANNOUNCEMENT, CANCEL, Flags, HEADER_LEN, Header, HeaderError, HeaderWords, Kind, MAX_DONE,
     VERSION,
 };
+pub(crate) use header::{Head, MAX_PADDING, PADDING};
 pub use layout::PacketLayout;
 pub use numbers::{ConnectionId, PacketNumber, RequestNumber};
 pub use reply_info::ReplyInfo;

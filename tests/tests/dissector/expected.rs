@@ -211,8 +211,24 @@ fn put_numbers(header: &Header, shown: &mut Fields) {
     }
 }
 
+/// Body and padding of a packet. WIRE.md, "Padding".
+fn unpadded<'a>(header: &Header, body: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+    let is_message = matches!(header.kind, Kind::Request | Kind::Response | Kind::Failure);
+    let may_be_padded = is_message && header.packet.get() == 0 && !header.flags.trailer();
+    match body.split_at_checked(header.size as usize) {
+        Some((message, rest))
+            if may_be_padded && rest.len() <= 800 && rest.iter().all(|byte| *byte == 0) =>
+        {
+            (message, rest)
+        }
+        _ => (body, &[]),
+    }
+}
+
 fn body_of(header: &Header, body: &[u8]) -> Result<Fields, Fault> {
     let mut shown = Fields::new();
+    let (body, padding) = unpadded(header, body);
+    put_bytes(&mut shown, "padding", padding);
     let is_message = matches!(header.kind, Kind::Request | Kind::Response | Kind::Failure);
     let is_right = match header.kind {
         _ if header.flags.extended() && !is_message => false,

@@ -8,7 +8,7 @@ use super::link::{Receive, Send};
 use super::watch::{Alive, Progress};
 use crate::failure::Failure;
 use crate::load::Load;
-use crate::payload;
+use crate::payload::{self, Lengths};
 use crate::report::Latencies;
 
 /// Sizes of an echo, in bytes.
@@ -94,10 +94,10 @@ impl<R: Receive, T: Send> EchoClient<R, T> {
         Self { rx, tx, sizes, requests, yields, calls, next_round: 0 }
     }
 
-    /// Calls with requests and answers of the lengths [`payload::MIXED`], slot by slot.
-    pub(super) fn mixed(self) -> Self {
-        let lengths = payload::MIXED.map(|len| Sizes { request: len, answer: len });
-        let requests = Requests::kept(lengths.into_iter().cycle().take(self.calls.len()));
+    /// Calls with requests and answers of these lengths, slot by slot.
+    pub(super) fn mixed(self, lengths: &Lengths) -> Self {
+        let sizes = |slot| Sizes { request: lengths.of(slot), answer: lengths.of(slot) };
+        let requests = Requests::kept((0..self.calls.len()).map(sizes));
         Self { requests, ..self }
     }
 

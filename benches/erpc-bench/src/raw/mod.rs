@@ -27,9 +27,9 @@ pub(crate) use server::{ServerArgs, serve};
 use erpc::Retransmissions;
 
 use crate::failure::Failure;
-use crate::payload::{MIN_ECHO, SINK_ANSWER};
+use crate::machine;
+use crate::payload::{Lengths, MIN_ECHO, SINK_ANSWER};
 use crate::report::{Latencies, LoopOutcome};
-use crate::{machine, payload};
 
 /// Requested size of receive and send buffers, in bytes. Linux grants at most `net.core.rmem_max`
 /// and `net.core.wmem_max`.
@@ -106,6 +106,11 @@ pub(crate) struct RawArgs {
     /// Requests and answers of 32 to 4,096 bytes, 8 lengths in turn (w2, one datagram per call)
     #[arg(long, conflicts_with_all = ["req", "resp", "gso", "mmsg", "tcp", "peers"])]
     mixed: bool,
+    /// Requests and answers of 64 lengths, spread over this range of bytes, such as 32-288 (w2, one
+    /// datagram per call)
+    #[arg(long, value_name = "FROM-TO", value_parser = Lengths::spread,
+        conflicts_with_all = ["req", "resp", "gso", "mmsg", "tcp", "peers", "mixed"])]
+    lengths: Option<Lengths>,
     /// Clients with a socket and one call in flight each, in one thread; the server uses `--mmsg`
     /// (w2)
     #[arg(long, conflicts_with_all = ["outstanding", "gso", "tcp", "block"],
@@ -142,14 +147,16 @@ impl RawArgs {
         }
     }
 
+    /// Of a load of different lengths: the lengths.
+    fn lengths(&self) -> Option<Lengths> {
+        self.lengths.clone().or_else(|| self.mixed.then(Lengths::mixed))
+    }
+
     fn sizes(&self) -> Result<Sizes, Failure> {
         let is_bulk = self.workload == Workload::W3;
         let request = self.req.unwrap_or(if is_bulk { 8 << 20 } else { 32 });
         let answer = if is_bulk { SINK_ANSWER } else { self.resp };
-        let (request, answer) = match self.mixed {
-            true => (payload::MIXED[payload::MIXED.len() - 1], answer),
-            false => (request, answer),
-        };
+        let request = self.lengths().map_or(request, |lengths| lengths.longest());
         let max = if is_bulk { 1 << 30 } else { 60_000 };
         if !(MIN_ECHO..=max).contains(&request) || !(MIN_ECHO..=60_000).contains(&answer) {
             return Err(Failure::new(format!(
@@ -268,8 +275,8 @@ pub(crate) fn run(args: &RawArgs) -> Result<(), Failure> {
             let socket = connect_udp().map_err(&io)?;
             let (rx, tx) = (SingleConnected(Single::new(&socket)), SingleSender(&socket));
             let mut client = EchoClient::new(rx, tx, sizes, outstanding, yields);
-            if args.mixed {
-                client = client.mixed();
+            if let Some(lengths) = args.lengths() {
+                client = client.mixed(&lengths);
             }
             measure.run(outstanding, |duration, latencies| client.run(duration, latencies))
         }
@@ -328,9 +335,9 @@ impl Measure<'_> {
             ops,
             ops_total: warmup + ops,
             elapsed,
-            payload: match self.args.mixed {
-                true => 2 * payload::MIXED.iter().sum::<usize>() / payload::MIXED.len(),
-                false => self.sizes.request + self.sizes.answer,
+            payload: match self.args.lengths() {
+                Some(lengths) => 2 * lengths.average(),
+                None => self.sizes.request + self.sizes.answer,
             },
             latencies,
             cpu_client: machine::cpu_time() - client,
@@ -345,4 +352,4 @@ impl Measure<'_> {
     }
 }
 
-const _: () = assert!(payload::MIN_ECHO <= SINK_ANSWER);
+const _: () = assert!(MIN_ECHO <= SINK_ANSWER);

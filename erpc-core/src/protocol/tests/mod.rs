@@ -14,6 +14,7 @@
 //! | `strangers` | packets of third parties have no effect |
 //! | `flow`, `turns` | credits, windows, room; waiting calls are served in turn |
 //! | `slots` | sessions with 1, 8 and 64 slots |
+//! | `padded_messages` | padding behind whole messages |
 //! | `pacing` | when packets are sent, and what slows them down |
 //! | `path_sizes` | paths that drop large packets, or rewrite addresses |
 //! | `memory` | memory limits of messages |
@@ -49,6 +50,7 @@ mod memory;
 mod negotiation;
 mod originals_holes;
 mod pacing;
+mod padded_messages;
 mod path_sizes;
 mod probes;
 mod pulls;

@@ -92,8 +92,8 @@ impl UdpConfig {
     }
 
     /// Whether runs of packets of one length to one peer may pass through the kernel as one unit
-    /// (`UDP_SEGMENT`, `UDP_GRO`). Default yes, if the kernel supports it. The packets on the wire
-    /// are the same. The receiver enables `UDP_GRO` only while runs arrive, so that single
+    /// (`UDP_SEGMENT`, `UDP_GRO`). Default yes, if the kernel supports it. On the wire, zeros may follow
+    /// packets of a run, so that all have one length. The receiver enables `UDP_GRO` only while runs arrive, so that single
     /// packets cost nothing extra. Without offload, each packet of a run costs as much as a single
     /// packet.
     #[must_use]

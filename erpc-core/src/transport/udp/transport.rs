@@ -211,7 +211,9 @@ impl Transport for UdpTransport {
     }
 
     fn path(&mut self, peer: &UdpRoute) -> Path {
-        self.paths.to(clock::now(), peer)
+        let path = self.paths.to(clock::now(), peer);
+        self.tx.learn(path.link);
+        path
     }
 
     fn knows_path(&self, peer: &UdpRoute) -> bool {

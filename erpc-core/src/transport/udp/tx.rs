@@ -6,6 +6,10 @@
 //! call costs as much for a long run as for a short one, so the queue collects packets until a run
 //! is full or the loop rings the doorbell.
 //!
+//! Packets that are whole messages of similar lengths form a run, too:
+//! [zeros](crate::wire::PADDING) follow the shorter ones. That costs less than another message of the
+//! kernel.
+//!
 //! Most packets of a busy endpoint join the run of the packet before. The [`Tail`] is their short
 //! way: a comparison with that packet, and a copy.
 
@@ -15,14 +19,16 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::pieces::Pieces;
 use super::reports::Reports;
 use super::route::{Name, UdpRoute};
+use super::run::{PacketShape, Run};
 use super::socket::UdpSocket;
 use super::sys::{Control, Headers};
 use super::{MAX_DATAGRAM, steer, sys};
 use crate::buf::{MsgBuf, copy};
 use crate::mutants::mutant;
-use crate::transport::{MIN_DATAGRAM, NetworkError, TxPacket, TxQueue, Undelivered};
+use crate::transport::{Link, MIN_DATAGRAM, NetworkError, TxPacket, TxQueue, Undelivered};
 use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::{HEADER_LEN, HeaderWords};
 
@@ -38,9 +44,13 @@ const OLD_RUN: usize = 64;
 /// Most packets that are staged.
 const PACKETS: usize = 2 * RUN;
 /// Most runs that are staged.
-const RUNS: usize = 64;
-/// Most pieces of memory of a packet: header, data and trailer.
+pub(super) const RUNS: usize = 64;
+/// Most pieces of memory of a packet: header, data, and trailer or padding.
 const PIECES: usize = 3;
+
+/// The slowest link on which packets are padded, in bytes per second: 10 Gbit/s. On slower ones, zeros
+/// cost more than the messages of the kernel that they save.
+const PADDED_RATE: u64 = 1_250_000_000;
 
 /// How often one flush waits for room in the send buffer, and how long each time, at most. Packets
 /// that still do not fit are dropped: the link is slower than the sender, which must learn this
@@ -78,6 +88,8 @@ pub struct UdpTx {
     /// Most packets in a run: [`OLD_RUN`] after the kernel has refused more, 1 if the kernel does
     /// not split runs, or if the network card turned out not to support checksum offload.
     run: usize,
+    /// Whether packets may be padded. False once a path has a slow link.
+    pads: bool,
     /// Where packets are reported that the system does not send.
     reports: Arc<Reports>,
     counters: TxCounters,
@@ -89,35 +101,6 @@ pub(super) struct TxCounters {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) dropped: u64,
-}
-
-/// Packets that the kernel gets as one message: packets to one member of one peer, all of one
-/// length except the last, which may be shorter.
-#[derive(Clone, Copy)]
-struct Run {
-    route: UdpRoute,
-    name: Name,
-    /// The member that the packets name, if the peer is a group.
-    member: Option<u8>,
-    /// Bytes of each packet except the last.
-    segment: u32,
-    bytes: u32,
-    packets: u32,
-    /// Number of pieces, and index of the first of them after [`Pieces::sort`].
-    pieces: u32,
-    first: u32,
-}
-
-impl Run {
-    /// Whether one more packet, of `len` bytes, can join. A run of full packets is open also for a
-    /// shorter packet if `may_end` is true, which then ends the run.
-    #[inline]
-    fn admits(&self, len: usize, most: usize, may_end: bool) -> bool {
-        let (segment, bytes) = (self.segment as usize, self.bytes as usize);
-        let is_open = bytes == segment * self.packets as usize || mutant!(RunGoesOn);
-        let fits = len == segment || may_end && len < segment;
-        is_open && fits && len > 0 && (self.packets as usize) < most && bytes + len <= MAX_DATAGRAM
-    }
 }
 
 /// Room for more packets at the end of the staging area: packets of the same length, peer and member
@@ -133,98 +116,15 @@ struct Tail {
     joined: u32,
 }
 
-/// The memory of the staged packets: pieces in the staging area or in held msgbufs.
-struct Pieces {
-    /// In the order of the packets, which is the order of the runs unless `is_mixed`.
-    list: Vec<Piece>,
-    /// The same, in the order of the runs.
-    sorted: Vec<libc::iovec>,
-    /// Whether a packet has joined another run than the newest.
-    is_mixed: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Piece {
-    vector: libc::iovec,
-    run: u32,
-}
-
-// SAFETY: a piece lies in the staging area, or in a msgbuf to which the queue holds a reference
-// (`UdpTx::held`) as long as the piece is staged. Msgbufs can be read from any thread. The kernel
-// reads `sorted` only in `Headers::send`, and `Pieces::sort` sets it before each such call.
-unsafe impl Send for Pieces {}
-
-impl Pieces {
-    /// Adds memory to a run. Extends the piece before, if that ends where `bytes` begin and is of
-    /// the same run.
-    #[inline]
-    fn add(&mut self, run: usize, bytes: &[u8], runs: &mut [Run; RUNS]) {
-        let base = bytes.as_ptr().cast_mut();
-        if let Some(Piece { vector, run: of }) = self.list.last_mut()
-            && *of as usize == run
-            && vector.iov_base.cast::<u8>().wrapping_add(vector.iov_len) == base
-        {
-            vector.iov_len += bytes.len();
-            return;
-        }
-        let vector = libc::iovec { iov_base: base.cast(), iov_len: bytes.len() };
-        self.list.push(Piece { vector, run: run as u32 });
-        runs[run].pieces += 1;
-    }
-
-    /// Extends the last piece by the `bytes` bytes that follow it.
-    fn extend(&mut self, bytes: usize) {
-        if let Some(Piece { vector, .. }) = self.list.last_mut() {
-            vector.iov_len += bytes;
-        }
-    }
-
-    /// Brings the pieces into the order of the runs.
-    fn sort(&mut self, runs: &mut [Run]) {
-        let mut first = 0;
-        for run in &mut *runs {
-            run.first = first;
-            first += run.pieces;
-        }
-        self.sorted.clear();
-        if !self.is_mixed {
-            self.sorted.extend(self.list.iter().map(|piece| piece.vector));
-            return;
-        }
-        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        self.sorted.resize(self.list.len(), nothing);
-        let mut next: [u32; RUNS] = [0; RUNS];
-        next.iter_mut().zip(&*runs).for_each(|(next, run)| *next = run.first);
-        for piece in &self.list {
-            let at = &mut next[piece.run as usize];
-            self.sorted[*at as usize] = piece.vector;
-            *at += 1;
-        }
-    }
-
-    fn clear(&mut self) {
-        self.list.clear();
-        self.is_mixed = false;
-    }
-}
-
 impl UdpTx {
     pub(super) fn new(socket: Arc<UdpSocket>, reports: Arc<Reports>) -> Self {
-        let empty = Run {
-            route: UdpRoute::from(socket.address()),
-            name: Name::EMPTY,
-            member: None,
-            segment: 0,
-            bytes: 0,
-            packets: 0,
-            pieces: 0,
-            first: 0,
-        };
-        let most = PACKETS * PIECES;
+        let nothing = PacketShape { member: None, len: 0, is_whole: false, may_be_padded: false };
+        let empty = Run::of(UdpRoute::from(socket.address()), Name::EMPTY, nothing);
         Self {
             run: if socket.offload() { RUN } else { 1 },
             socket,
             reports,
+            pads: true,
             staging: vec![0; STAGING].into_boxed_slice(),
             used: 0,
             runs: Box::new([empty; RUNS]),
@@ -232,11 +132,7 @@ impl UdpTx {
             last: 0,
             packets: 0,
             tail: Tail::default(),
-            pieces: Pieces {
-                list: Vec::with_capacity(most),
-                sorted: Vec::with_capacity(most),
-                is_mixed: false,
-            },
+            pieces: Pieces::with_capacity(PACKETS * PIECES),
             held: Vec::with_capacity(PACKETS),
             headers: Headers::new(RUNS),
             controls: Box::new([Control::default(); RUNS]),
@@ -265,68 +161,66 @@ impl UdpTx {
         self.run
     }
 
+    /// Adapts to the link of a path over which this queue will send.
+    pub(super) fn learn(&mut self, link: Link) {
+        if link.rate().is_some_and(|rate| rate < PADDED_RATE) {
+            self.pads = false;
+        }
+    }
+
     pub(super) fn counters(&self) -> TxCounters {
         self.counters
     }
 
-    /// The run that a packet of `len` bytes joins: the newest one if that admits the packet. A
-    /// packet that is a whole message may also join an older run, before packets that were staged
-    /// earlier: packets of different messages may arrive in any order. If no run admits the packet,
-    /// it begins a new one. `None` if this socket's family cannot reach `route`.
+    /// The run that a packet joins: the newest one if that admits the packet. A packet that is a
+    /// whole message may also join an older run, before packets that were staged earlier: packets of
+    /// different messages may arrive in any order. If no run admits the packet as it is, it may be
+    /// padded. Otherwise it begins a new run. `None` if this socket's family cannot reach `route`.
     #[inline]
-    fn join(
-        &mut self,
-        route: &UdpRoute,
-        member: Option<u8>,
-        len: usize,
-        is_whole: bool,
-    ) -> Option<usize> {
+    fn join(&mut self, route: &UdpRoute, shape: PacketShape) -> Option<usize> {
         let most = self.run;
         let admits = |run: &Run| {
-            (run.member == member || mutant!(RunMixesMembers))
-                && run.admits(len, most, !is_whole)
+            (run.member == shape.member || mutant!(RunMixesMembers))
+                && run.admits(shape, most)
                 && run.route == *route
         };
-        let newest = self.open.wrapping_sub(1);
-        if self.open > 0 && (is_whole || self.last == newest) && admits(&self.runs[self.last]) {
+        let is_newest = self.last == self.open.wrapping_sub(1);
+        if self.open > 0 && (shape.is_whole || is_newest) && admits(&self.runs[self.last]) {
             return Some(self.last);
         }
-        self.join_another(route, member, len, is_whole)
+        self.join_another(route, shape)
     }
 
-    fn join_another(
-        &mut self,
-        route: &UdpRoute,
-        member: Option<u8>,
-        len: usize,
-        is_whole: bool,
-    ) -> Option<usize> {
+    fn join_another(&mut self, route: &UdpRoute, shape: PacketShape) -> Option<usize> {
         let most = self.run;
-        let same = |run: &Run| run.member == member && run.route == *route;
-        let admits = |run: &Run| same(run) && run.admits(len, most, !is_whole);
         let newest = self.open.saturating_sub(1);
-        let is_free = is_whole || mutant!(LongMessageMixed);
+        let is_free = shape.is_whole || mutant!(LongMessageMixed);
         let candidates = if is_free && most > 1 { 0..self.open } else { newest..self.open };
-        if let Some(run) = candidates.rev().find(|&run| admits(&self.runs[run])) {
-            self.pieces.is_mixed |= run != newest;
-            self.last = run;
-            return Some(run);
+        let mut padded = None;
+        for at in candidates.rev() {
+            let run = &self.runs[at];
+            let is_same = run.member == shape.member && run.route == *route;
+            if is_same && run.admits(shape, most) {
+                self.pieces.is_mixed |= at != newest;
+                self.last = at;
+                return Some(at);
+            }
+            if padded.is_none() && (is_same || mutant!(PaddedRunMixesMembers)) {
+                padded = run.padded_with(shape, most).map(|lengths| (at, lengths));
+            }
+        }
+        if let Some((at, lengths)) = padded {
+            self.runs[at].pad(lengths);
+            self.pieces.is_mixed = true;
+            self.last = at;
+            return Some(at);
         }
         let known = self.runs[..self.open].last().filter(|run| run.route == *route);
         let name = match known {
             Some(run) => run.name,
             None => Name::new(*route, self.socket.family())?,
         };
-        self.runs[self.open] = Run {
-            route: *route,
-            name,
-            member,
-            segment: len as u32,
-            bytes: 0,
-            packets: 0,
-            pieces: 0,
-            first: 0,
-        };
+        self.runs[self.open] = Run::of(*route, name, shape);
         self.last = self.open;
         self.open += 1;
         Some(self.last)
@@ -341,7 +235,7 @@ impl UdpTx {
         self.packets += 1;
         let is_full = run.packets > 1
             && (run.packets as usize == self.run
-                || (run.bytes + run.segment) as usize > MAX_DATAGRAM);
+                || run.len() + run.segment as usize > MAX_DATAGRAM);
         if is_full || self.open == RUNS || self.packets == PACKETS {
             self.flush();
         }
@@ -415,46 +309,42 @@ impl UdpTx {
 
     /// Copies a packet of `len` bytes with `copy`, and stages it.
     #[inline]
-    fn stage_copy(
-        &mut self,
-        route: &UdpRoute,
-        (member, len, is_whole): (Option<u8>, usize, bool),
-        copy: impl FnOnce(&mut [u8]),
-    ) {
+    fn stage_copy(&mut self, route: &UdpRoute, shape: PacketShape, copy: impl FnOnce(&mut [u8])) {
+        let len = shape.len;
         self.end_tail();
         self.make_room(len);
         let at = self.used;
         copy(&mut self.staging[at..at + len]);
-        let Some(run) = self.join(route, member, len, is_whole) else {
+        let Some(run) = self.join(route, shape) else {
             let copied = self.staging[at..at + len].to_vec();
             return self.unreachable(route, Some(&copied));
         };
         self.used += len;
-        self.pieces.add(run, &self.staging[at..at + len], &mut self.runs);
+        self.pieces.add(run, &self.staging[at..at + len], len, &mut self.runs);
         self.joined(run, len);
-        // Not if the queue has just been sent, or if the packet is the short last one of its run.
-        if is_whole && self.open > 0 && self.runs[run].segment as usize == len {
+        // Not if the queue has just been sent.
+        if shape.is_whole && self.open > 0 && !self.runs[run].is_padded() {
             self.begin_tail(run);
         }
     }
 
     /// Stages a packet in place.
-    fn stage_held(&mut self, route: &UdpRoute, packet: &TxPacket<'_>, member: Option<u8>) {
-        let (len, ([head, data], trailer)) = (packet.len(), packet.pieces());
+    fn stage_held(&mut self, route: &UdpRoute, packet: &TxPacket<'_>, shape: PacketShape) {
+        let (len, ([head, data], trailer)) = (shape.len, packet.pieces());
         self.end_tail();
         self.make_room(TRAILER_LEN);
-        let Some(run) = self.join(route, member, len, packet.is_whole()) else {
+        let Some(run) = self.join(route, shape) else {
             return self.unreachable(route, None);
         };
         self.held.push(packet.hold());
-        self.pieces.add(run, head, &mut self.runs);
+        self.pieces.add(run, head, if data.is_empty() { len } else { 0 }, &mut self.runs);
         if !data.is_empty() {
-            self.pieces.add(run, data, &mut self.runs);
+            self.pieces.add(run, data, len, &mut self.runs);
         }
         if let Some(trailer) = trailer {
             let room = &mut self.staging[self.used..self.used + TRAILER_LEN];
             room.copy_from_slice(&trailer);
-            self.pieces.add(run, room, &mut self.runs);
+            self.pieces.add(run, room, 0, &mut self.runs);
             self.used += TRAILER_LEN;
         }
         self.joined(run, len);
@@ -506,8 +396,8 @@ impl UdpTx {
         let (mut at, mut patience) = (0, Patience::default());
         while at < self.open {
             // SAFETY: `build` has pointed the headers to `runs`, `controls` and the sorted pieces,
-            // and these point to the staging area and to held msgbufs. None of these has been
-            // changed, moved or released since.
+            // and these point to the staging area, to held msgbufs and to the static padding. None
+            // of these has been changed, moved or released since.
             match unsafe { self.headers.send(self.socket.fd(), at, self.open) } {
                 Ok(sent) => {
                     self.sent(at, sent);
@@ -616,7 +506,7 @@ impl UdpTx {
                 header.msg_control = std::ptr::null_mut();
                 header.msg_controllen = 0;
                 // SAFETY: the header points to `name` and to `packet`, which points to the memory
-                // of staged packets.
+                // of staged packets and to the static padding.
                 match unsafe { self.headers.send(self.socket.fd(), at, at + 1) } {
                     Ok(_) => {
                         self.counters.packets += 1;
@@ -761,18 +651,24 @@ impl TxQueue for UdpTx {
     #[inline]
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
         assert!(bytes.len() <= MIN_DATAGRAM, "push_bytes: {} bytes are too long", bytes.len());
-        let packet = (steer::member_of(bytes), bytes.len(), false);
-        self.stage_copy(route, packet, |room| room.copy_from_slice(bytes));
+        let member = steer::member_of(bytes);
+        let shape = PacketShape { member, len: bytes.len(), is_whole: false, may_be_padded: false };
+        self.stage_copy(route, shape, |room| room.copy_from_slice(bytes));
     }
 
     #[inline(never)]
     fn push(&mut self, route: &UdpRoute, packet: TxPacket<'_>) {
-        let ([head, _], _) = packet.pieces();
-        let member = steer::member_of(head);
-        if packet.len() > COPY_LIMIT {
-            return self.stage_held(route, &packet, member);
+        let (([head, _], trailer), is_whole) = (packet.pieces(), packet.is_whole());
+        let shape = PacketShape {
+            member: steer::member_of(head),
+            len: packet.len(),
+            is_whole,
+            may_be_padded: self.pads && is_whole && trailer.is_none(),
+        };
+        if shape.len > COPY_LIMIT {
+            return self.stage_held(route, &packet, shape);
         }
-        self.stage_copy(route, (member, packet.len(), packet.is_whole()), |room| {
+        self.stage_copy(route, shape, |room| {
             packet.copy_to(room);
         });
     }

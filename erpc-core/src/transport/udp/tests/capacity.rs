@@ -166,3 +166,68 @@ fn overflow_is_counted_once() {
     }
     assert!(OVERFLOW_HINT.contains("net.core.rmem_max"));
 }
+
+/// The shortest and the longest packets that are padded to one length.
+const PADDED: [(usize, usize); 8] = [
+    (0, 40),
+    (41, 424),
+    (425, 552),
+    (553, 1_028),
+    (1_449, 1_576),
+    (1_577, 2_377),
+    (3_497, 3_624),
+    (3_625, 4_425),
+];
+
+/// Sends runs of one long packet and many short ones, so that almost every packet is padded.
+fn send_padded(
+    sender: &mut UdpTransport,
+    to: &UdpRoute,
+    messages: (&MsgBuf, &MsgBuf),
+    count: usize,
+) {
+    for at in 0..count {
+        let message = if at % 32 == 0 { messages.1 } else { messages.0 };
+        let packet = TxPacket::new(message, &[7; HEADER_LEN], message.as_slice());
+        sender.split().1.push(to, packet);
+        if at % 32 == 31 {
+            sender.split().1.flush();
+        }
+    }
+    sender.split().1.flush();
+}
+
+/// At first the receiver does not coalesce, so its kernel splits the runs.
+#[test]
+fn a_window_of_padded_packets_that_is_kept_full_loses_nothing() {
+    for offload in [true, false] {
+        for (short, long) in PADDED {
+            let mut sender = open(V4);
+            let config = config(V4).offload(offload).recv_buffer(UNTUNED / 2);
+            let mut receiver = UdpTransport::bind(&config).unwrap();
+            let to = receiver.local_route();
+            let window = window(&receiver, HEADER_LEN + long);
+            // Packets are sent in portions, so that there are runs.
+            let portion = (window / 2).min(32);
+            let messages = (&message(short), &message(long));
+            send_padded(&mut sender, &to, messages, window);
+            let (mut read, mut padded, mut credit, total) = (0, 0, 0, 3 * window);
+            while read < total {
+                let (rx, _) = receiver.split();
+                let burst = rx.burst();
+                assert!(burst > 0, "only {read} of {total} packets arrived: {short} and {long}");
+                let is_padded = |at: &usize| rx.packet(*at).bytes.len() == HEADER_LEN + long;
+                padded += (0..burst).filter(is_padded).count();
+                read += burst;
+                credit += burst;
+                if credit >= portion {
+                    let more = credit.min((total + window).saturating_sub(read));
+                    send_padded(&mut sender, &to, messages, more);
+                    credit -= more;
+                }
+            }
+            assert!(padded > read / 2, "{padded} of {read} packets were padded");
+            assert_eq!(receiver.stats().rx_overflow, 0);
+        }
+    }
+}

@@ -106,6 +106,29 @@ fn runs_are_steered_and_never_mix_members() {
     }
 }
 
+#[test]
+fn padded_runs_never_mix_members() {
+    let mut group = UdpTransport::bind_group(&config(V4), 2).unwrap();
+    let to = group[0].local_route();
+    let (mut client, mut other) = (open(V4), open(V4));
+    let messages: Vec<_> = (0..12).map(|at| message(50 + at)).collect();
+    let (_, tx) = client.split();
+    for (at, message) in messages.iter().enumerate() {
+        let header = header((at % 2) as u8, Kind::Request, 0);
+        let to = if at % 3 == 0 { other.local_route() } else { to };
+        tx.push(&to, TxPacket::new(message, &header, message.as_slice()));
+    }
+    tx.flush();
+    assert_eq!(receive(&mut other, 4).len(), 4);
+    for (steer, member) in group.iter_mut().enumerate() {
+        let arrived = receive(member, 4);
+        assert_eq!(arrived.len(), 4);
+        assert!(arrived.iter().all(|(_, bytes)| usize::from(bytes[0]) == steer));
+        let first = lengths(&arrived)[0];
+        assert!(lengths(&arrived).iter().all(|len| *len == first), "they are padded");
+    }
+}
+
 /// Sends a run with packets for several members, as a network card's driver may coalesce it.
 fn send_mixed_run(client: &StdSocket, to: SocketAddr, steers: &[u8]) {
     let packets: Vec<_> =
