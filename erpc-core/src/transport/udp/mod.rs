@@ -4,6 +4,8 @@
 //!   UdpTransport
 //!   +-- UdpRx   recvmsg / recvmmsg, 32 buffers, GRO      rx.rs
 //!   +-- UdpTx   sendto / sendmmsg, staging area, GSO     tx.rs
+//!   |     +-- Run     packets for one kernel message     run.rs
+//!   |     +-- Pieces  their memory                       pieces.rs
 //!   +-- Poller  ppoll on socket and eventfd              poller.rs
 //!   +-- Reports packets that were not delivered          reports.rs
 //! ```
