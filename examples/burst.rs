@@ -11,11 +11,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use erpc::memory::prefetch;
 use erpc::service::Routes;
 use erpc::transport::mem::MemHub;
 use erpc::{
     Burst, Endpoint, EndpointConfig, Request, Response, Service, Status, Transport, Udp, UdpConfig,
-    prefetch,
 };
 use proto::{Key, LocalTableClient, Table, Value};
 

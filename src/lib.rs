@@ -188,7 +188,6 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
-pub use erpc_core::buf::prefetch;
 pub use erpc_core::calling::{CallOptions, RetryPolicy};
 pub use erpc_core::client::{
     BackendStats, Balance, Call, Channel, ChannelBuilder, ChannelStats, ClientThreads,
@@ -295,6 +294,11 @@ pub mod transport {
     pub mod udp {
         pub use erpc_core::transport::udp::{OVERFLOW_HINT, UdpError, UdpRoute, UdpRx, UdpTx};
     }
+}
+
+/// The memory of a store's tables: large arrays, and prefetches for [burst hooks](Burst).
+pub mod memory {
+    pub use erpc_core::memory::{OutOfMemory, ZeroedArray, prefetch};
 }
 
 /// A network in virtual time, for tests of services: simulated faults, and servers that die.

@@ -9,10 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use erpc::health::{HealthReporter, ServingStatus};
+use erpc::memory::prefetch;
 use erpc::{
     Balance, Burst, CallContext, CallError, CallOptions, Cause, Channel, Code, Endpoint,
     IdlePolicy, Interceptor, Metadata, MetadataError, Request, Response, RetryPolicy, Server,
-    ServerHandle, Status, join_all, prefetch,
+    ServerHandle, Status, join_all,
 };
 use erpc_guide::market::market_service::Market;
 use erpc_guide::market::{LocalMarketClient, Price, PutReply, PutRequest, PutRequestView, Quote};

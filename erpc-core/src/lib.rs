@@ -26,8 +26,8 @@
 //! checks that.
 //!
 //! ```text
-//!   time < sync < mutants < clock < random < debug_text < status < wire < buf < transport
-//!     < protocol < stream < log < service < health < event_loop < executor < calling < serving
+//!   time < sync < mutants < clock < random < debug_text < status < wire < memory < buf
+//!     < transport < protocol < stream < log < service < health < event_loop < executor < calling < serving
 //!     < endpoint < client < server < testing
 //! ```
 //!
@@ -43,6 +43,7 @@ pub mod event_loop;
 pub mod executor;
 pub mod health;
 mod log;
+pub mod memory;
 #[cfg(not(erpc_mutants))]
 mod mutants;
 #[cfg(erpc_mutants)]

@@ -27,6 +27,7 @@ const ORDERS: &[Order<'_>] = &[
             "debug_text",
             "status",
             "wire",
+            "memory",
             "buf",
             "transport",
             "protocol",

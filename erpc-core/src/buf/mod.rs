@@ -8,7 +8,6 @@ mod block;
 mod msgbuf;
 mod packet;
 mod pool;
-mod prefetch;
 
 pub use block::Arena;
 pub(crate) use msgbuf::MIN_PAYLOAD;
@@ -16,4 +15,3 @@ pub use msgbuf::MsgBuf;
 pub(crate) use msgbuf::copy;
 pub use packet::TxPacket;
 pub use pool::{NoMemory, Pool, PoolStats};
-pub use prefetch::prefetch;

@@ -17,7 +17,7 @@ use super::{Codec, DecodeError};
 /// larger the bursts.
 ///
 /// A hook is for work that is cheaper for several requests together: it
-/// [prefetches](crate::buf::prefetch) what the handlers will read, so that the cache misses of all
+/// [prefetches](crate::memory::prefetch) what the handlers will read, so that the cache misses of all
 /// requests overlap, or it looks up all keys in one pass and leaves each result as a
 /// [note](BurstRequest::set_note) for the handler. It is a function of the service, runs in the
 /// event loop whatever the method's mode is, and must not block.
@@ -27,7 +27,7 @@ use super::{Codec, DecodeError};
 /// decoded once for the hook, and again for its handler.
 ///
 /// ```
-/// use erpc_core::buf::prefetch;
+/// use erpc_core::memory::prefetch;
 /// use erpc_core::service::{Burst, Method, Mode, Request, Response, Routes};
 /// use erpc_core::status::Status;
 /// use std::sync::Arc;

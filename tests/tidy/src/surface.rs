@@ -320,7 +320,9 @@ fn item_mark(attributes: &[Attribute]) -> String {
         if path.is_ident("non_exhaustive") || path.is_ident("deprecated") || path.is_ident("derive")
         {
             mark += &format!("{} ", text(attribute));
-        } else if path.is_ident("doc") && text(attribute).contains("hidden") {
+        } else if path.is_ident("doc")
+            && matches!(&attribute.meta, syn::Meta::List(list) if text(&list.tokens) == "hidden")
+        {
             mark += "#[doc(hidden)] ";
         }
     }
@@ -427,7 +429,7 @@ mod tests {
                 "#[derive(Clone)] #[non_exhaustive] pub struct Thing { pub size: u32, secret: u8 }
                  impl Thing { pub const MAX: u32 = 1; pub fn new() -> Self { todo!() } fn inner(&self) {} pub(crate) fn local(&self) {} }
                  impl From<u8> for Thing { fn from(_: u8) -> Self { todo!() } }
-                 pub enum Kind { A, B(u32), C { x: u8 } }
+                 #[doc = \"Not hidden.\"] pub enum Kind { A, B(u32), C { x: u8 } }
                  pub trait Act: Send { type Of; fn act(&self); fn more(&self) {} }",
             ),
         ])
@@ -435,7 +437,7 @@ mod tests {
         let facade = SourceTree::of_texts(&[(
             "lib.rs",
             "pub use core_crate::a::{self, Thing}; pub use core_crate::hidden::{Act, Kind}; pub use bytes::Bytes;
-             #[cfg(feature = \"x\")] pub use core_crate::a::free; #[macro_export] macro_rules! m { () => {} }",
+             #[cfg(feature = \"x\")] pub use core_crate::a::free; #[doc(hidden)] #[macro_export] macro_rules! m { () => {} }",
         )])
         .unwrap();
         let crates =
@@ -462,7 +464,7 @@ mod tests {
                 "use face::a::Thing = face::Thing",
                 "use face::a::free = face::free",
                 "#[cfg(feature = \"x\")] fn face::free<T: Copy>(x: &T, y: Vec<u8>) -> Option<T>",
-                "macro face::m!",
+                "#[doc(hidden)] macro face::m!",
             ]
         );
     }

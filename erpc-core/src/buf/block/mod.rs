@@ -17,7 +17,7 @@
 use std::alloc::Layout;
 use std::ptr::{NonNull, null_mut};
 
-use super::prefetch::prefetch_line;
+use crate::memory::prefetch_line;
 use crate::sync::alloc::{alloc, alloc_zeroed, dealloc};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 use crate::sync::{Arc, Witness};

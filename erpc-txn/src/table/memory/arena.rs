@@ -49,18 +49,21 @@ mod ordinary {
     #![expect(unsafe_code, reason = "The blocks are memory of the operating system.")]
 
     use std::ptr::{self, NonNull};
+    use std::sync::atomic::AtomicU64;
+
+    use erpc::memory::ZeroedArray;
 
     use super::{Back, Block, Front, SLOTS, Sizes, Word};
-    use crate::table::memory::mapping::Mapping;
 
     const LINE: usize = 64;
+    type Line = [AtomicU64; LINE / 8];
     const _: () = assert!(std::mem::offset_of!(Front, owner) == LINE && align_of::<Front>() == 8);
     const _: () =
         assert!(align_of::<Word>() == 8 && size_of::<Word>() == 8 && align_of::<Back>() == 8);
 
     /// Blocks with indices from 0 to `count`.
     pub(in crate::table::memory) struct Blocks {
-        mapping: Mapping,
+        lines: ZeroedArray<Line>,
         count: u32,
         /// Bytes from one block to the next.
         stride: usize,
@@ -75,20 +78,21 @@ mod ordinary {
             let words = SLOTS * sizes.words;
             let block = size_of::<Front>() + words * size_of::<Word>() + size_of::<Back>();
             let stride = block.next_multiple_of(LINE);
-            let bytes = stride.checked_mul(count as usize).ok_or(usize::MAX)?;
-            let mapping = Mapping::new(bytes).ok_or(bytes)?;
-            Ok(Self { mapping, count, stride, words })
+            let lines = (stride / LINE).checked_mul(count as usize).ok_or(usize::MAX)?;
+            let lines = ZeroedArray::new(lines).map_err(|refused| refused.bytes)?;
+            Ok(Self { lines, count, stride, words })
         }
 
         pub(in crate::table::memory) fn footprint(&self) -> usize {
-            self.mapping.len()
+            size_of_val(&*self.lines)
         }
 
         #[inline]
         fn address(&self, index: u32) -> NonNull<u8> {
             assert!(index < self.count, "block {index} of {}", self.count);
-            // SAFETY: the mapping has `count * stride` bytes, and the index is below `count`.
-            unsafe { self.mapping.base().add(index as usize * self.stride) }
+            let first = NonNull::from(&*self.lines).cast::<u8>();
+            // SAFETY: the lines have `count * stride` bytes, and the index is below `count`.
+            unsafe { first.add(index as usize * self.stride) }
         }
 
         /// # Panics

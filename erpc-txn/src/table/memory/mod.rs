@@ -1,7 +1,7 @@
 //! The memory of a table, and the protocol by which threads share it. All unsafe code is here; the
 //! rest of the table only decides what to do.
 //!
-//! * [`arena`], [`mapping`]: blocks of atomics
+//! * [`arena`]: blocks of atomics
 //! * [`links`], `Head`: the packed words of a block
 //! * [`pool`]: free overflow blocks
 //! * [`cell`], [`window`]: long values, and when they are released
@@ -41,8 +41,6 @@ mod cell;
 mod edit;
 mod exclusive;
 mod links;
-#[cfg(not(loom))]
-mod mapping;
 mod pool;
 mod reader;
 mod window;

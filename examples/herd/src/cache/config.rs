@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use erpc::memory::OutOfMemory;
+
 /// The smallest log in bytes.
 pub const MIN_LOG: usize = 4096;
 
@@ -61,6 +63,8 @@ pub enum ConfigError {
     Log(usize),
     /// The number of buckets.
     Buckets(usize),
+    /// The system has no memory of these sizes.
+    Memory(OutOfMemory),
 }
 
 impl fmt::Display for ConfigError {
@@ -72,7 +76,14 @@ impl fmt::Display for ConfigError {
             Self::Buckets(buckets) => {
                 write!(f, "{buckets} buckets; use a power of two, at most {MAX_BUCKETS}")
             }
+            Self::Memory(error) => error.fmt(f),
         }
+    }
+}
+
+impl From<OutOfMemory> for ConfigError {
+    fn from(error: OutOfMemory) -> Self {
+        Self::Memory(error)
     }
 }
 

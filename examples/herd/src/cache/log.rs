@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use erpc::prefetch;
+use erpc::memory::{OutOfMemory, ZeroedArray, prefetch};
 
 use super::hash::words;
 use super::{Key, MAX_VALUE};
@@ -16,6 +16,9 @@ const HEADER: u64 = 3;
 
 /// An append loads the line that is so many words in front of the new head.
 const AHEAD: u64 = 64;
+
+/// Bytes of the smallest page.
+pub(super) const PAGE: usize = 4096;
 
 /// Positions are counted modulo this in the index.
 pub(super) const POSITIONS: u64 = 1 << 40;
@@ -64,7 +67,7 @@ fn words_of(len: usize) -> u64 {
 /// The words are atomics, because services are shared by threads, and a word that is only ever used
 /// by one thread costs the same as an ordinary one.
 pub(super) struct Log {
-    words: Box<[AtomicU64]>,
+    words: ZeroedArray<AtomicU64>,
     /// Where the next value goes. Positions are numbers of words since the beginning.
     head: AtomicU64,
     /// The oldest value that is whole.
@@ -73,9 +76,11 @@ pub(super) struct Log {
 
 impl Log {
     /// A log of a power of two of bytes whose first position is `origin`.
-    pub(super) fn new(bytes: usize, origin: u64) -> Self {
-        let words = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
-        Self { words, head: AtomicU64::new(origin), tail: AtomicU64::new(origin) }
+    pub(super) fn new(bytes: usize, origin: u64) -> Result<Self, OutOfMemory> {
+        let words = ZeroedArray::<AtomicU64>::new(bytes / 8)?;
+        // Takes the memory from the system now. The operations would wait for it.
+        words.iter().step_by(PAGE / 8).for_each(|word| word.store(0, Relaxed));
+        Ok(Self { words, head: AtomicU64::new(origin), tail: AtomicU64::new(origin) })
     }
 
     pub(super) fn head(&self) -> u64 {
@@ -128,16 +133,27 @@ impl Log {
     /// Appends the value at a position to `out`.
     #[inline]
     pub(super) fn read(&self, position: u64, len: usize, out: &mut Vec<u8>) {
-        out.reserve(len);
-        let mut at = position + HEADER;
-        let mut left = len;
-        while left >= 8 {
-            out.extend_from_slice(&self.word(at).load(Relaxed).to_le_bytes());
-            (at, left) = (at + 1, left - 8);
+        let start = out.len();
+        out.resize(start + len, 0);
+        let [first, second] = self.parts(position + HEADER, len.div_ceil(8));
+        let (chunks, rest) = out[start..].as_chunks_mut::<8>();
+        let load = |word: &AtomicU64| word.load(Relaxed).to_le_bytes();
+        let (front, back) = chunks.split_at_mut(first.len().min(chunks.len()));
+        front.iter_mut().zip(first).for_each(|(chunk, word)| *chunk = load(word));
+        back.iter_mut().zip(second).for_each(|(chunk, word)| *chunk = load(word));
+        if !rest.is_empty()
+            && let Some(word) = second.last().or(first.last())
+        {
+            rest.copy_from_slice(&load(word)[..rest.len()]);
         }
-        if left > 0 {
-            out.extend_from_slice(&self.word(at).load(Relaxed).to_le_bytes()[..left]);
-        }
+    }
+
+    /// The words from a position on: two parts if they go over the end of the ring.
+    #[inline]
+    fn parts(&self, position: u64, count: usize) -> [&[AtomicU64]; 2] {
+        let (front, back) = self.words.split_at(position as usize & (self.words.len() - 1));
+        let first = count.min(back.len());
+        [&back[..first], &front[..count - first]]
     }
 
     /// Writes a value of at most [`MAX_VALUE`] bytes to the head. Returns its position, and how many
@@ -153,18 +169,37 @@ impl Log {
         }
         self.tail.store(tail, Relaxed);
         let [low, high] = words(key);
-        let front = [low, high, header.0].into_iter();
-        let bytes = value.chunks(8).map(|chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_le_bytes(word)
-        });
-        for (at, word) in (position..).zip(front.chain(bytes)) {
-            self.word(at).store(word, Relaxed);
-        }
+        self.word(position).store(low, Relaxed);
+        self.word(position + 1).store(high, Relaxed);
+        self.write(position, header, value);
         self.head.store(end, Relaxed);
         // One of the next values goes there, and if the log is full, one of the oldest is there.
         prefetch(self.word(end + AHEAD));
         (position, overwritten)
+    }
+
+    /// Replaces the value at a position. It takes as many words as before.
+    pub(super) fn write(&self, position: u64, header: Header, value: &[u8]) {
+        debug_assert!(value.len() == header.len());
+        self.word(position + 2).store(header.0, Relaxed);
+        let [first, second] = self.parts(position + HEADER, value.len().div_ceil(8));
+        let (chunks, rest) = value.as_chunks::<8>();
+        let store = |place: &AtomicU64, word| place.store(u64::from_le_bytes(word), Relaxed);
+        let (front, back) = chunks.split_at(first.len().min(chunks.len()));
+        first.iter().zip(front).for_each(|(place, chunk)| store(place, *chunk));
+        second.iter().zip(back).for_each(|(place, chunk)| store(place, *chunk));
+        if !rest.is_empty()
+            && let Some(place) = second.last().or(first.last())
+        {
+            let mut word = [0; 8];
+            word[..rest.len()].copy_from_slice(rest);
+            store(place, word);
+        }
+    }
+
+    /// Whether a value may be replaced where it is: it takes as many words as the old one, and the old
+    /// one is in the younger half of the log. So a value that is written again and again stays.
+    pub(super) fn can_replace(&self, position: u64, old: Header, new: Header) -> bool {
+        old.words() == new.words() && self.age(position) <= self.words.len() as u64 / 2
     }
 }

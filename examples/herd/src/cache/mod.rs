@@ -7,7 +7,9 @@
 //! log     .. | key, length, expiry, value | .. v .. | head: the next value goes here
 //! ```
 //!
-//! A value goes to the head of the log, over the oldest values. A slot is valid while its value has
+//! A value goes to the head of the log, over the oldest values. If it takes as many words as the old
+//! value of its key, and that is in the younger half of the log, it replaces the old one in its place:
+//! such a write changes neither the index nor another value. A slot is valid while its value has
 //! not been overwritten, which the distance of its position to the head tells. So nothing must be
 //! searched or moved when memory is needed, and each operation takes about two cache misses: one in
 //! the index, one in the log. [`Partition::prefetch`] and [`Partition::locate`] let the misses of

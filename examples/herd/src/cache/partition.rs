@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use erpc::prefetch;
+use erpc::memory::{ZeroedArray, prefetch};
 
 use super::config::{Config, ConfigError};
 use super::hash::{Hash, TAG_BITS};
-use super::log::{Header, Log, POSITIONS};
+use super::log::{Header, Log, PAGE, POSITIONS};
 use super::{Key, MAX_VALUE};
 
 /// Slots of a bucket, which fill a cache line.
@@ -31,7 +31,7 @@ const MAX_TIME: u64 = (1 << 47) - 1;
 /// One thread uses it. From several threads at once nothing undefined happens, but values may be
 /// mixed: [`service::Partitioned`](crate::service::Partitioned) refuses other threads.
 pub struct Partition {
-    index: Box<[Bucket]>,
+    index: ZeroedArray<Bucket>,
     log: Log,
     /// Up to which position of the log the index was swept, and the next bucket.
     swept: AtomicU64,
@@ -39,8 +39,8 @@ pub struct Partition {
     counters: Counters,
 }
 
-#[repr(align(64))]
-struct Bucket([AtomicU64; SLOTS]);
+/// A cache line, because the index begins at a page.
+type Bucket = [AtomicU64; SLOTS];
 
 #[derive(Default)]
 struct Counters {
@@ -100,10 +100,15 @@ impl Partition {
     /// As [`new`](Self::new), after so many words have been written.
     pub(super) fn starting_at(config: Config, origin: u64) -> Result<Self, ConfigError> {
         config.check()?;
-        let bucket = |_| Bucket([const { AtomicU64::new(0) }; SLOTS]);
+        let index = ZeroedArray::<Bucket>::new(config.buckets)?;
+        // As in `Log::new`.
+        index
+            .iter()
+            .step_by(PAGE / size_of::<Bucket>())
+            .for_each(|[slot, ..]| slot.store(0, Relaxed));
         Ok(Self {
-            index: (0..config.buckets).map(bucket).collect(),
-            log: Log::new(config.log_bytes, origin),
+            index,
+            log: Log::new(config.log_bytes, origin)?,
             swept: AtomicU64::new(origin),
             next_swept: AtomicU64::new(0),
             counters: Counters::default(),
@@ -120,7 +125,7 @@ impl Partition {
     /// may be, for [`get_at`](Self::get_at).
     #[inline]
     pub fn locate(&self, hash: Hash) -> Option<u64> {
-        let mut slots = self.bucket(hash).0.iter().map(|slot| slot.load(Relaxed));
+        let mut slots = self.bucket(hash).iter().map(|slot| slot.load(Relaxed));
         let low = slots.find(|&slot| is_of(slot, hash))? & (POSITIONS - 1);
         self.log.prefetch(low);
         Some(low)
@@ -177,8 +182,14 @@ impl Partition {
             return Err(ValueTooLong(value.len()));
         }
         let hash = Hash::of(key);
+        let header = Header::new(value.len(), expiry.map(|expiry| expiry.clamp(1, MAX_TIME)));
+        add(&self.counters.puts, 1);
         let mut forgotten = 0;
         let slot = match self.find(hash, key) {
+            Some(found) if self.log.can_replace(found.position, found.header, header) => {
+                self.log.write(found.position, header, value);
+                return Ok(0);
+            }
             Some(Found { slot, position, .. }) => {
                 self.log.kill(position);
                 slot
@@ -190,10 +201,8 @@ impl Partition {
                 slot
             }
         };
-        let expiry = expiry.map(|expiry| expiry.clamp(1, MAX_TIME));
-        let (position, overwritten) = self.log.append(key, Header::new(value.len(), expiry), value);
+        let (position, overwritten) = self.log.append(key, header, value);
         slot.store(front(hash) | position & (POSITIONS - 1), Relaxed);
-        add(&self.counters.puts, 1);
         add(&self.counters.overwritten, overwritten.into());
         subtract(&self.counters.values, overwritten.into());
         self.sweep();
@@ -232,7 +241,7 @@ impl Partition {
 
     #[inline]
     fn find(&self, hash: Hash, key: &Key) -> Option<Found<'_>> {
-        for slot in &self.bucket(hash).0 {
+        for slot in self.bucket(hash) {
             let content = slot.load(Relaxed);
             if is_of(content, hash)
                 && let Some(position) = self.log.position(content & (POSITIONS - 1))
@@ -255,8 +264,8 @@ impl Partition {
     /// forgotten for it.
     fn vacate(&self, hash: Hash) -> (&AtomicU64, u32) {
         let bucket = self.bucket(hash);
-        let mut oldest = (&bucket.0[0], 0, 0);
-        for slot in &bucket.0 {
+        let mut oldest = (&bucket[0], 0, 0);
+        for slot in bucket {
             let content = slot.load(Relaxed);
             let position = self.log.position(content & (POSITIONS - 1));
             let Some(position) = position.filter(|_| content != 0) else { return (slot, 0) };
@@ -279,7 +288,7 @@ impl Partition {
             swept += SWEEP;
             let next = self.next_swept.load(Relaxed) as usize % self.index.len();
             self.next_swept.store(next as u64 + 1, Relaxed);
-            for slot in &self.index[next].0 {
+            for slot in &self.index[next] {
                 let low = slot.load(Relaxed) & (POSITIONS - 1);
                 if self.log.position(low).is_none() {
                     slot.store(0, Relaxed);

@@ -80,11 +80,43 @@ fn a_full_bucket_forgets_its_oldest_value() {
     for number in 0..8 {
         assert_eq!(cache.put(&key(number), b"value", None), Ok(0));
     }
-    // A key that is written again is the newest.
-    assert_eq!(cache.put(&key(0), b"again", None), Ok(0));
+    // A longer value has a new place, so it is the newest.
+    assert_eq!(cache.put(&key(0), b"a longer value", None), Ok(0));
     assert_eq!(cache.put(&key(8), b"value", None), Ok(1));
     assert_eq!(read(&cache, &key(1), 0), None);
     assert!((0..9).filter(|&number| number != 1).all(|of| read(&cache, &key(of), 0).is_some()));
+}
+
+#[test]
+fn a_value_of_the_same_length_replaces_the_old_one_in_its_place() {
+    // Room for three values of this length.
+    let cache = Partition::new(Config::new(MIN_LOG).buckets(4)).expect("valid sizes");
+    cache.put(&key(1), b"value", None).expect("it is short");
+    for round in 0..1000_u64 {
+        assert_eq!(cache.put(&key(2), &[round as u8; MAX_VALUE], None), Ok(0));
+        assert_eq!(read(&cache, &key(2), 0), Some(vec![round as u8; MAX_VALUE]));
+    }
+    assert_eq!(read(&cache, &key(1), 0), Some(b"value".to_vec()));
+    // The number of words counts, and the new value may expire.
+    assert_eq!(cache.put(&key(1), b"other", Some(10)), Ok(0));
+    assert_eq!(read(&cache, &key(1), 9), Some(b"other".to_vec()));
+    assert_eq!(cache.put(&key(1), b"eight by", None), Ok(0));
+    assert_eq!(read(&cache, &key(1), 99), Some(b"eight by".to_vec()));
+    assert_eq!(cache.put(&key(1), b"", None), Ok(0));
+    assert_eq!(read(&cache, &key(1), 0), Some(Vec::new()));
+}
+
+#[test]
+fn a_value_that_is_written_again_and_again_is_never_the_oldest() {
+    // The log is full long before a bucket is.
+    let cache = Partition::new(Config::new(MIN_LOG).buckets(1024)).expect("valid sizes");
+    for number in 1..10_000_u64 {
+        cache.put(&key(0), &number.to_le_bytes(), None).expect("it is short");
+        cache.put(&key(number), b"once", None).expect("it is short");
+        assert_eq!(read(&cache, &key(0), 0), Some(number.to_le_bytes().to_vec()));
+    }
+    let Counts { values, overwritten, displaced, .. } = cache.counts();
+    assert_eq!((values + overwritten, displaced), (10_000, 0), "the first key counts once");
 }
 
 #[test]

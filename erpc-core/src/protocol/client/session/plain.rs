@@ -12,7 +12,7 @@
 //! call that is sent does not show that the session's credits are still in use.
 
 use super::OpenSession;
-use crate::buf::prefetch;
+use crate::memory::prefetch;
 use crate::mutants::mutant;
 use crate::protocol::client::call::{Call, Finished, FinishedPlain, write_remaining};
 use crate::protocol::client::common::Common;

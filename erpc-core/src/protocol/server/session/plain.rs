@@ -4,7 +4,8 @@
 //! nothing.
 
 use super::ServerSession;
-use crate::buf::{MsgBuf, prefetch};
+use crate::buf::MsgBuf;
+use crate::memory::prefetch;
 use crate::mutants::mutant;
 use crate::protocol::RequestHandle;
 use crate::protocol::server::kept_response::KeptResponse;

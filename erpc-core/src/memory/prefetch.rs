@@ -14,7 +14,7 @@ const LINE: usize = 64;
 /// ```
 /// let table = vec![[0_u8; 64]; 1_000];
 /// for index in [7, 901, 44] {
-///     erpc_core::buf::prefetch(&table[index]);
+///     erpc_core::memory::prefetch(&table[index]);
 /// }
 /// ```
 #[inline]
@@ -31,7 +31,7 @@ pub fn prefetch<T: ?Sized>(value: &T) {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
-pub(super) fn prefetch_line(line: *const u8) {
+pub(crate) fn prefetch_line(line: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: the instruction is a hint. It has no effect but on caches, for any address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
@@ -39,7 +39,7 @@ pub(super) fn prefetch_line(line: *const u8) {
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 #[inline(always)]
-pub(super) fn prefetch_line(line: *const u8) {
+pub(crate) fn prefetch_line(line: *const u8) {
     // SAFETY: the instruction is a hint. It has no effect but on caches, for any address.
     unsafe {
         std::arch::asm!(
@@ -52,7 +52,7 @@ pub(super) fn prefetch_line(line: *const u8) {
 
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 #[inline(always)]
-pub(super) fn prefetch_line(_: *const u8) {}
+pub(crate) fn prefetch_line(_: *const u8) {}
 
 #[cfg(test)]
 mod tests {
