@@ -346,7 +346,7 @@ pub(super) fn text(
     }
     text += "\nTRANSPORTS\n";
     for verdict in verdicts {
-        text += &format!("  {}: {}\n", verdict.name, summary(verdict));
+        text += &format!("  {}: {}\n", verdict.name, summary(verdict, verdict.in_erpc.is_built()));
         for obstacle in &verdict.obstacles {
             text += &format!("    - {}\n      To do: {}.\n", obstacle.what, obstacle.advice);
         }
@@ -375,20 +375,21 @@ pub(super) fn text(
     text
 }
 
-fn summary(verdict: &Verdict) -> &'static str {
-    match (verdict.machine_ready(), verdict.in_erpc) {
-        (true, InErpc::BuiltIn) => "WORKS",
-        (false, InErpc::BuiltIn) => "DOES NOT WORK",
-        (true, InErpc::FeatureDpdk) => {
-            "THE MACHINE IS READY; build erpc with the feature `dpdk`, tried over memif, af_packet and af_xdp only"
-        }
-        (false, InErpc::FeatureDpdk) => "WOULD NOT WORK YET (and needs erpc's feature `dpdk`)",
-        (true, InErpc::FeatureIbverbs) => {
-            "THE MACHINE IS READY; build erpc with the feature `ibverbs`, tried over Soft-RoCE only"
-        }
-        (false, InErpc::FeatureIbverbs) => {
-            "WOULD NOT WORK YET (and needs erpc's feature `ibverbs`)"
-        }
+/// The verdict in a few words, of a program that was built with the transport or without it.
+pub(super) fn summary(verdict: &Verdict, is_built: bool) -> String {
+    let is_ready = verdict.machine_ready();
+    let (feature, tried) = match verdict.in_erpc {
+        InErpc::BuiltIn => return if is_ready { "WORKS" } else { "DOES NOT WORK" }.into(),
+        InErpc::FeatureDpdk => ("dpdk", "memif, af_packet and af_xdp"),
+        InErpc::FeatureIbverbs => ("ibverbs", "Soft-RoCE"),
+    };
+    match (is_ready, is_built) {
+        (true, true) => format!("WORKS; tried over {tried} only"),
+        (true, false) => format!(
+            "THE MACHINE IS READY; build erpc with the feature `{feature}`, tried over {tried} only"
+        ),
+        (false, true) => "WOULD NOT WORK YET".into(),
+        (false, false) => format!("WOULD NOT WORK YET (and needs erpc's feature `{feature}`)"),
     }
 }
 

@@ -23,6 +23,15 @@ impl InErpc {
             Self::FeatureIbverbs => "cargo feature ibverbs",
         }
     }
+
+    /// Whether this program was built with the transport.
+    pub(super) fn is_built(self) -> bool {
+        match self {
+            Self::BuiltIn => true,
+            Self::FeatureDpdk => cfg!(feature = "dpdk"),
+            Self::FeatureIbverbs => cfg!(feature = "ibverbs"),
+        }
+    }
 }
 
 /// Something that keeps a transport from working, and what to do about it.
@@ -57,12 +66,7 @@ impl Verdict {
 
     /// A program of this version of erpc can use the transport here and now.
     pub(super) fn usable_now(&self) -> bool {
-        let is_built = match self.in_erpc {
-            InErpc::BuiltIn => true,
-            InErpc::FeatureDpdk => cfg!(feature = "dpdk"),
-            InErpc::FeatureIbverbs => cfg!(feature = "ibverbs"),
-        };
-        self.machine_ready() && is_built
+        self.machine_ready() && self.in_erpc.is_built()
     }
 
     fn obstacle(&mut self, what: impl Into<String>, advice: impl Into<String>) {
