@@ -126,7 +126,8 @@ local fields = {
     offered = ProtoField.uint32("erpc.offered_window", "Window of the endpoint"),
     credits = ProtoField.uint16("erpc.credits", "Credits"),
     model = ProtoField.uint8("erpc.model", "Charge model", base.DEC, MODELS),
-    integrity = ProtoField.uint8("erpc.integrity", "Integrity"),
+    integrity = ProtoField.uint8("erpc.integrity", "Integrity", base.DEC, nil, 1),
+    bundles = ProtoField.uint8("erpc.bundles", "Takes bundles", base.DEC, nil, 2),
     slots = ProtoField.uint8("erpc.slots", "Slots"),
     padding = ProtoField.bytes("erpc.padding", "Padding"),
 }
@@ -403,8 +404,9 @@ local function parameters(tree, body)
     body:show(tree, fields.credits, 16, 2)
     body:show(tree, fields.model, 18, 1)
     body:show(tree, fields.integrity, 19, 1)
+    body:show(tree, fields.bundles, 19, 1)
     body:show(tree, fields.slots, 20, 1)
-    if (body:uint(19, 1) or 0) > 1 then malformed(tree, "integrity is neither 0 nor 1") end
+    if (body:uint(19, 1) or 0) > 3 then malformed(tree, "unknown flags") end
 end
 
 local function versions(tree, body)
@@ -786,6 +788,35 @@ local function padded_run(datagram)
     end
 end
 
+-- Most bytes of a bundle.
+local MAX_BUNDLE = 1052
+
+-- Cuts a bundle: whole messages, each with up to 7 zeros behind it, and a packet of any kind; nil if the
+-- datagram is none.
+local function bundle(datagram)
+    if datagram.len > MAX_BUNDLE then return nil end
+    local found, at = {}, 0
+    while true do
+        local rest = part(datagram.buffer, datagram.at + at, datagram.len - at)
+        if rest.has < HEADER then break end
+        local head = part(rest.buffer, rest.at, HEADER)
+        local len = HEADER + math.ceil(head:uint(20, 4) / 8) * 8
+        local is_first = may_be_padded(parse_vkf(head:uint(8, 1)), head:uint(9, 3))
+        if not is_first or len + HEADER > rest.len then break end
+        -- Padding has neither a version nor an id. The capture may lack the version.
+        local behind = len < rest.has and rest:raw(len, math.min(rest.has - len, 9)) or ""
+        if (behind:byte(9) or VERSION) % 4 ~= VERSION or not behind:find("[^%z]") then break end
+        local packet = part(rest.buffer, rest.at, len)
+        if not evidence(packet) then return nil end
+        found[#found + 1], at = packet, at + len
+    end
+    if at == 0 then return nil end
+    local last = part(datagram.buffer, datagram.at + at, datagram.len - at)
+    if last.has >= HEADER and not evidence(last) then return nil end
+    if last.has > 0 then found[#found + 1] = last end
+    return found
+end
+
 -- Searches for a second packet that is certainly one, and cuts the datagram there. This takes up to
 -- half a second for a datagram of 60 kB, but few datagrams need it.
 local function search(datagram)
@@ -805,11 +836,11 @@ local function packets(datagram)
     if datagram.has < HEADER then return single end
     local found = evidence(datagram)
     if found == "certain" then return single end
-    local run = padded_run(datagram)
-    if run then return run end
+    local several = padded_run(datagram) or bundle(datagram)
+    if several then return several end
     for _, len in ipairs(first_lens(datagram)) do
-        local several = len < datagram.len and split(datagram, len)
-        if several then return several end
+        local run = len < datagram.len and split(datagram, len)
+        if run then return run end
     end
     return not found and search(datagram) or single
 end

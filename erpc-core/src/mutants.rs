@@ -521,6 +521,13 @@ mod chosen {
             "lib",
             "protocol::tests::padded_messages::bytes_behind_a_message_that_are_no_padding_are_not_ignored"
         ),
+        /// A server sends bundles to a client that does not take them.
+        BundlesUnasked by Test(
+            "lib",
+            "protocol::tests::negotiation::each_side_gets_bundles_only_if_it_takes_them"
+        ),
+        /// A receiver takes what follows any packet for another one.
+        BundleOfAnyKind by Test("lib", "wire::bundle::tests::other_datagrams_are_one_packet"),
         /// Messages that have joined the last run one after the other are not sent.
         TailForgotten by Test(
             "lib",

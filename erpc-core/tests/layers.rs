@@ -53,6 +53,7 @@ const ORDERS: &[Order<'_>] = &[
             "reply_info",
             "layout",
             "header",
+            "bundle",
             "checksum",
             "short",
             "control",

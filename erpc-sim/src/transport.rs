@@ -274,6 +274,7 @@ impl Transport for SimTransport {
             rtt_noise: nic.rtt_noise,
             steer: 0,
             integrity: nic.integrity,
+            bundles: false,
         }
     }
 

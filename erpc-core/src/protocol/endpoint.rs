@@ -27,6 +27,7 @@ pub struct Local {
     pub(super) rtt_noise: Duration,
     pub(super) steer: u8,
     pub(super) integrity: bool,
+    pub(super) bundles: bool,
 }
 
 impl From<Capabilities> for Local {
@@ -39,6 +40,7 @@ impl From<Capabilities> for Local {
             rtt_noise: capabilities.rtt_noise,
             steer: capabilities.steer,
             integrity: capabilities.integrity,
+            bundles: capabilities.bundles,
         }
     }
 }
@@ -129,6 +131,7 @@ impl EndpointState {
             credits: self.config.max_credits,
             charge_model: self.local.charge.to_u8(),
             integrity: self.wants_trailer(),
+            bundles: self.local.bundles,
             slots: self.config.slots,
         }
     }

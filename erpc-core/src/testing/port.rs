@@ -161,6 +161,7 @@ impl Transport for VirtualTransport {
             steer: 0,
             // Faults damage packets.
             integrity: false,
+            bundles: false,
         }
     }
 

@@ -47,6 +47,8 @@ pub struct Capabilities {
     /// them out. If not, sessions carry their own checksums
     /// ([`Integrity`](crate::protocol::Integrity)).
     pub integrity: bool,
+    /// Whether the receive queue splits [bundles](crate::wire::bundle), so that peers may send them.
+    pub bundles: bool,
 }
 
 /// The address of a peer: source of its packets, destination of packets to it.
@@ -267,8 +269,18 @@ pub trait TxQueue {
     /// Stages a message of one packet, as [`TxQueue::push`] would stage the packet that consists of
     /// `header` and `message`. A queue that copies packets overrides this, so that it writes the
     /// header to its own memory, and not to the msgbuf first.
+    ///
+    /// If the peer `takes_bundles`, the queue may put the packet behind another one that it has staged
+    /// for the same route, in one datagram: see [`wire::bundle`](crate::wire::bundle).
     #[inline]
-    fn push_single(&mut self, route: &Self::Route, header: HeaderWords, message: &mut MsgBuf) {
+    fn push_single(
+        &mut self,
+        route: &Self::Route,
+        header: HeaderWords,
+        message: &mut MsgBuf,
+        takes_bundles: bool,
+    ) {
+        let _ = takes_bundles;
         self.push(route, message.single_packet(header));
     }
 

@@ -52,6 +52,8 @@ pub struct Parameters {
     /// From the client: it requests a trailer in every packet of the session. From the server:
     /// every packet has a trailer, because at least one side requests it.
     pub integrity: bool,
+    /// Whether this side takes [bundles](super::bundle): datagrams of several packets.
+    pub bundles: bool,
     /// Number of slots of the session: a power of two from 1 to 64. The smaller value of both sides
     /// applies.
     pub slots: u8,
@@ -227,7 +229,8 @@ impl Body {
         self.put(&parameters.eager.to_le_bytes());
         self.put(&parameters.window.to_le_bytes());
         self.put(&parameters.credits.to_le_bytes());
-        self.put(&[parameters.charge_model, parameters.integrity.into(), parameters.slots]);
+        let flags = u8::from(parameters.integrity) | u8::from(parameters.bundles) << 1;
+        self.put(&[parameters.charge_model, flags, parameters.slots]);
     }
 }
 
@@ -263,24 +266,30 @@ impl Fields<'_> {
         if zeros.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(ControlError::Field) }
     }
 
-    fn bool(&mut self) -> Result<bool, ControlError> {
+    /// Whether the sender wants trailers, and whether it takes bundles.
+    fn wishes(&mut self) -> Result<[bool; 2], ControlError> {
         match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
+            flags @ 0..4 => Ok([flags & 1 != 0, flags & 2 != 0]),
             _ => Err(ControlError::Field),
         }
     }
 
     fn parameters(&mut self) -> Result<Parameters, ControlError> {
+        let [max_datagram, max_message, eager, window] =
+            [self.u32()?, self.u32()?, self.u32()?, self.u32()?];
+        let (credits, charge_model) = (self.u16()?, self.u8()?);
+        let [integrity, bundles] = self.wishes()?;
+        let slots = self.u8()?;
         Ok(Parameters {
-            max_datagram: self.u32()?,
-            max_message: self.u32()?,
-            eager: self.u32()?,
-            window: self.u32()?,
-            credits: self.u16()?,
-            charge_model: self.u8()?,
-            integrity: self.bool()?,
-            slots: self.u8()?,
+            max_datagram,
+            max_message,
+            eager,
+            window,
+            credits,
+            charge_model,
+            integrity,
+            bundles,
+            slots,
         })
     }
 }
@@ -490,6 +499,7 @@ mod tests {
         credits: 32,
         charge_model: 1,
         integrity: true,
+        bundles: false,
         slots: 16,
     };
 
@@ -593,18 +603,18 @@ mod tests {
         let sum = crc32c::crc32c(&expect);
         assert_eq!(ping[32..], sum.to_le_bytes());
         let opened = bytes(Control::Opened { server: id, parameters: PARAMETERS });
-        assert_eq!(opened[50..53], [1, 1, 16], "charge model, integrity, slots");
+        assert_eq!(opened[50..53], [1, 1, 16], "charge model, flags, slots");
         let lens: Vec<usize> = all().iter().map(|message| bytes(*message).len()).collect();
         assert_eq!(lens, [64, 52, 73, 57, 34, 36, 28, 36, 36, 28, 28, 28, 32, 28, 36, 36]);
     }
 
     #[test]
-    fn an_integrity_byte_other_than_0_and_1_is_an_error() {
+    fn unknown_flags_are_an_error() {
         let opened = Control::Opened { server: ConnectionId::default(), parameters: PARAMETERS };
         let packet = opened.emit(ConnectionId::default(), 0, ReplyInfo::default());
         let mut bytes = packet.as_bytes().to_vec();
         let header = Header::parse(&bytes).unwrap();
-        bytes[51] = 2;
+        bytes[51] = 4;
         assert_eq!(Control::parse(&header, &bytes[HEADER_LEN..53]), Err(ControlError::Field));
     }
 

@@ -130,6 +130,12 @@ impl Head {
         Self((VERSION | (kind as u8) << 2 | flags.0) as u32)
     }
 
+    /// The version of the protocol.
+    #[inline]
+    pub(super) const fn version(self) -> u8 {
+        self.0 as u8 & VERSION_BITS
+    }
+
     /// Whether the packet's message is cut into large packets.
     #[inline(always)]
     pub(crate) const fn large(self) -> bool {
@@ -154,13 +160,20 @@ impl Head {
         self.0 & !(FLAG_BITS as u32) == Self::new(Kind::Request, Flags::NONE).0
     }
 
-    /// Whether `rest` is the padding of a packet with this head. It follows a whole request, response
-    /// or failure without a trailer.
-    fn is_padded_with(self, rest: &[u8]) -> bool {
+    /// Whether this is the head of the first packet of a request, response or failure, and the packet
+    /// has no trailer.
+    #[inline]
+    pub(super) fn is_first_of_message(self) -> bool {
         let head = Self(self.0 & !(Flags::LARGE.0 | Flags::EXTENDED.0) as u32);
         [Kind::Request, Kind::Response, Kind::Failure]
             .into_iter()
             .any(|kind| head == Self::new(kind, Flags::NONE))
+    }
+
+    /// Whether `rest` is the padding of a packet with this head. It follows a whole request, response
+    /// or failure without a trailer.
+    fn is_padded_with(self, rest: &[u8]) -> bool {
+        self.is_first_of_message()
             && (PADDING.get(..rest.len()) == Some(rest) || mutant!(PaddingNotChecked))
     }
 

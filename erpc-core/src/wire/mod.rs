@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
+pub mod bundle;
 pub mod checksum;
 pub mod control;
 pub mod extension;

@@ -26,6 +26,7 @@ use erpc_core::transport::frame::{FrameDrop, Header, Interface, Mac, Network, ch
 use erpc_core::transport::{RxQueue, Transport, TxQueue};
 use erpc_core::wire::{ConnectionId, Flags, HeaderWords, Kind, PacketNumber, RequestNumber};
 
+mod bundles;
 mod calls;
 mod capture;
 mod groups;
@@ -164,6 +165,18 @@ fn call(
     }
     let answer = client.block_on(call).expect("an answer");
     assert!(answer == request, "{len} bytes");
+}
+
+/// Lets the two learn each other's MAC addresses.
+fn meet(from: &mut DpdkTransport, to: &mut DpdkTransport) {
+    let route = to.local_route();
+    while to.stats().rx_packets < 2 {
+        from.split().1.push_bytes(&route, &[1; 32]);
+        from.split().1.flush();
+        to.split().0.burst();
+        from.split().0.burst();
+    }
+    while to.split().0.burst() > 0 {}
 }
 
 fn message(len: usize) -> Vec<u8> {

@@ -34,7 +34,7 @@ fn the_device_reads_messages_in_place_and_they_are_not_written_meanwhile() {
     elsewhere.put_slice(&message(8_000));
     let (_, tx) = client.split();
     for message in [&mut small, &mut elsewhere, &mut msgbuf] {
-        tx.push_single(&route, single_packet(), message);
+        tx.push_single(&route, single_packet(), message, false);
     }
     tx.doorbell();
     let unread = Unread::take(&a);
@@ -50,7 +50,7 @@ fn the_device_reads_messages_in_place_and_they_are_not_written_meanwhile() {
     assert!(catch_unwind(write).is_err(), "the device may still read");
     assert_eq!(msgbuf.as_slice(), message(8_000));
     // A retransmission before the device has read the first copy.
-    client.split().1.push_single(&route, single_packet(), &mut msgbuf);
+    client.split().1.push_single(&route, single_packet(), &mut msgbuf, false);
     client.split().1.doorbell();
     drop(unread);
     client.split().1.reclaim();
@@ -62,18 +62,6 @@ fn the_device_reads_messages_in_place_and_they_are_not_written_meanwhile() {
     client.split().1.flush();
     assert_eq!(client.stuck_flushes(), 1, "everything has been read");
     msgbuf.as_mut_slice()[0] = 0;
-}
-
-/// Lets the two learn each other's MAC addresses.
-fn meet(from: &mut DpdkTransport, to: &mut DpdkTransport) {
-    let route = to.local_route();
-    while to.stats().rx_packets < 2 {
-        from.split().1.push_bytes(&route, &[1; 32]);
-        from.split().1.flush();
-        to.split().0.burst();
-        from.split().0.burst();
-    }
-    while to.split().0.burst() > 0 {}
 }
 
 #[test]

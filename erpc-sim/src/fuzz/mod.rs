@@ -107,5 +107,6 @@ fn capabilities() -> Capabilities {
         rtt_noise: Duration::from_micros(5),
         steer: 0,
         integrity: true,
+        bundles: false,
     }
 }

@@ -165,5 +165,6 @@ pub const PARAMETERS: Parameters = Parameters {
     credits: 8,
     charge_model: 0,
     integrity: false,
+    bundles: false,
     slots: 8,
 };

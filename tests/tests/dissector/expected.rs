@@ -255,6 +255,7 @@ fn put_parameters(shown: &mut Fields, parameters: &Parameters) {
     put(shown, "credits", parameters.credits);
     put(shown, "model", parameters.charge_model);
     put(shown, "integrity", u8::from(parameters.integrity));
+    put(shown, "bundles", u8::from(parameters.bundles));
     put(shown, "slots", parameters.slots);
 }
 

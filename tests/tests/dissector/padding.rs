@@ -1,4 +1,4 @@
-//! Packets that padding follows, and runs of them.
+//! Packets that padding follows, runs of them, and bundles.
 
 use bytes::BufMut;
 use erpc_core::wire::extension::put_extension;
@@ -211,6 +211,50 @@ fn padded_runs_are_shown_packet_by_packet() {
     let padded = runs.iter().filter(|(_, run)| run[0].ends_with(&[0; 8]));
     assert!(padded.count() > 200, "runs whose first packet is padded");
     compare_runs(&runs);
+}
+
+#[test]
+fn bundles_are_shown_packet_by_packet() {
+    if is_skipped("bundles_are_shown_packet_by_packet") {
+        return;
+    }
+    let id = ConnectionId::new(3, true, 7, 0xDEAD_BEEF);
+    let mut random = Random::new(31);
+    let mut bundles = Vec::new();
+    for count in 2..43 {
+        // At most 1,052 bytes in all.
+        let longest = (1_052 / count - 24).min(90);
+        let mut packets: Vec<_> = (0..count)
+            .map(|at| (at, random.below((longest / 8 * 8 + 1).into()) as usize))
+            .map(|(at, len)| whole(id, Kind::Request, at, &vec![7; len]))
+            .collect();
+        // What aligns the next packet is shown as padding.
+        let (_, others) = packets.split_last_mut().expect("a packet");
+        others.iter_mut().for_each(|packet| packet.resize(packet.len().next_multiple_of(8), 0));
+        bundles.push((true, packets));
+    }
+    compare_runs(&bundles);
+}
+
+#[test]
+fn a_capture_with_a_part_of_a_bundle_does_not_call_it_malformed() {
+    if is_skipped("a_capture_with_a_part_of_a_bundle_does_not_call_it_malformed") {
+        return;
+    }
+    let id = ConnectionId::new(3, true, 7, 0xDEAD_BEEF);
+    let packets = [30, 0, 100].map(|len| whole(id, Kind::Request, 9, &vec![7; len]));
+    let bundle =
+        packets.map(|packet| padded(&packet, packet.len().next_multiple_of(8) - packet.len()));
+    let bundle = bundle.concat();
+    let mut capture = Capture::new();
+    for kept in HEADER_LEN..bundle.len() {
+        capture.add(Flow(0), true, 0, &bundle, bundle.len() - kept);
+    }
+    for (at, row) in capture.show(&BY_PORT).iter().enumerate() {
+        assert!(!row.contains_key("erpc.malformed"), "capture {at}: {row:?}");
+        assert!(row.contains_key("erpc.cut"), "capture {at}: {row:?}");
+        assert_eq!(row["erpc.connection"][0], id.to_u64().to_string());
+    }
 }
 
 #[test]

@@ -359,6 +359,7 @@ impl<R: Route> Connecting<R> {
             server,
             steer,
             flags: Flags::new(parameters.integrity, false),
+            bundles: parameters.bundles,
             credits: parameters.credits,
             slots: if mutant!(ClientKeepsItsSlots) { own_slots } else { slots },
             window: parameters.window,

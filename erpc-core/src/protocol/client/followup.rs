@@ -43,6 +43,8 @@ pub(super) struct Terms {
     /// Index of the server's endpoint in its group.
     pub(super) steer: u8,
     pub(super) flags: Flags,
+    /// Whether the server takes bundles.
+    pub(super) bundles: bool,
     pub(super) credits: u16,
     pub(super) slots: SlotCount,
     pub(super) window: u32,

@@ -25,6 +25,8 @@ pub(super) struct Agreement {
     pub(super) max_response: u32,
     /// Whether packets carry a checksum trailer.
     pub(super) trailer: bool,
+    /// Whether the client takes bundles.
+    pub(super) bundles: bool,
     /// Largest request that the server accepts, in bytes.
     max_request: u32,
 }
@@ -53,7 +55,7 @@ impl Agreement {
     /// response unasked, and responses of at most `max_response` bytes. The server takes requests
     /// of at most `max_request` bytes.
     pub(super) fn new(
-        (credits, slots, trailer): (u16, SlotCount, bool),
+        (credits, slots, (trailer, bundles)): (u16, SlotCount, (bool, bool)),
         max_datagram: u32,
         (eager, max_response): (u32, u32),
         max_request: u32,
@@ -61,7 +63,17 @@ impl Agreement {
         let cut = |datagram| Cut::new(datagram, eager, trailer, max_request);
         let cuts = [cut(max_datagram.min(MIN_DATAGRAM as u32)), cut(max_datagram)];
         let eager = cuts[1].first;
-        Self { credits, slots, cuts, eager, max_datagram, max_response, trailer, max_request }
+        Self {
+            credits,
+            slots,
+            cuts,
+            eager,
+            max_datagram,
+            max_response,
+            trailer,
+            bundles,
+            max_request,
+        }
     }
 
     /// Changes the size of large packets to datagrams of `datagram` bytes.

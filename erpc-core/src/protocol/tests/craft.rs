@@ -244,6 +244,7 @@ pub(crate) const PARAMETERS: Parameters = Parameters {
     credits: 8,
     charge_model: 0,
     integrity: false,
+    bundles: false,
     slots: 8,
 };
 

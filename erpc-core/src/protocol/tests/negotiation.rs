@@ -179,6 +179,28 @@ fn a_client_reports_the_versions_that_the_server_supports() {
 }
 
 #[test]
+fn each_side_gets_bundles_only_if_it_takes_them() {
+    for (client, server) in [(false, false), (false, true), (true, false), (true, true)] {
+        let side = |bundles| Side::new(1_472).bundles(bundles);
+        let (mut pair, session) = Pair::of(side(client), side(server)).and_connected();
+        // A repeated request is never bundled.
+        for lost in [false, false, true] {
+            let message = pattern(1, 32);
+            pair.call(session, 1, &message);
+            if lost {
+                pair.take_to_server();
+                pair.pass(ms(1_000));
+            }
+            pair.settle();
+            assert_eq!(pair.outcome().result, Ok(message));
+        }
+        let (requests, responses) = (&pair.to_server.takes_bundles, &pair.to_client.takes_bundles);
+        assert_eq!(*requests, [server; 3], "client {client}, server {server}");
+        assert_eq!(*responses, [client; 3], "client {client}, server {server}");
+    }
+}
+
+#[test]
 fn invalid_parameters_are_refused() {
     let lies = [
         Parameters { max_datagram: MIN_DATAGRAM as u32 - 1, ..PARAMETERS },
@@ -220,6 +242,7 @@ fn extreme_parameters_are_limited_to_the_servers_own() {
         credits: u16::MAX,
         charge_model: 1,
         integrity: false,
+        bundles: false,
         slots: 64,
     };
     let reply = pair.ask_server(STRANGER, endpoint, Control::Open { client, cookie, parameters });

@@ -103,6 +103,12 @@ impl Side {
         self
     }
 
+    /// Sets whether the transport splits bundles.
+    pub(crate) fn bundles(mut self, bundles: bool) -> Self {
+        self.capabilities.bundles = bundles;
+        self
+    }
+
     pub(crate) fn core(&self, seed: u64) -> Core<TestRoute> {
         let local = Local::from(self.capabilities);
         Core::new(local, self.config.clone().seed(seed), (0, 0)).expect("a valid configuration")
@@ -161,6 +167,7 @@ pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
         inline: 0,
         steer: 0,
         integrity: true,
+        bundles: false,
     }
 }
 
@@ -209,6 +216,7 @@ impl Pair {
                 credits: 0,
                 charge_model: 0,
                 integrity: false,
+                bundles: false,
                 slots: 0,
             },
             client_side,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::pair::TestRoute;
 use crate::buf::MsgBuf;
 use crate::transport::{ChargeModel, TxPacket, TxQueue};
-use crate::wire::{Header, Kind, checksum};
+use crate::wire::{Header, HeaderWords, Kind, checksum};
 
 /// Keeps all pushed packets, and holds their msgbufs until it is flushed, like a real queue.
 #[derive(Default)]
@@ -19,6 +19,8 @@ pub(crate) struct Wire {
     pub(crate) slow: bool,
     /// If set, packets with more bytes are lost.
     pub(crate) carries: Option<usize>,
+    /// For each message of one packet, whether its receiver was said to take bundles.
+    pub(crate) takes_bundles: Vec<bool>,
 }
 
 impl Wire {
@@ -91,6 +93,17 @@ impl TxQueue for Wire {
         );
         self.staged.push((msgbuf, place));
         self.carry(route, bytes);
+    }
+
+    fn push_single(
+        &mut self,
+        route: &TestRoute,
+        header: HeaderWords,
+        message: &mut MsgBuf,
+        takes_bundles: bool,
+    ) {
+        self.takes_bundles.push(takes_bundles);
+        self.push(route, message.single_packet(header));
     }
 
     fn flush(&mut self) {

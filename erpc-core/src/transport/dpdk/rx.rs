@@ -15,6 +15,7 @@ use crate::time::Instant;
 use crate::transport::frame::{FrameDrop, FrameDrops, Packet, Resolve, control, parse};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{MAX_BURST, RxPacket, RxQueue};
+use crate::wire::bundle;
 
 /// Bursts between two looks at the clock, for housekeeping.
 const BURSTS_PER_LOOK: u32 = 1 << 14;
@@ -42,6 +43,10 @@ pub struct DpdkRx {
     frames: [erpc_frame; MAX_BURST],
     lent: [Lent; MAX_BURST],
     count: usize,
+    /// The datagrams of the last burst whose packets exceed a burst. They come with the next one.
+    left: [Lent; MAX_BURST],
+    next_left: usize,
+    ends_left: usize,
     packets: u64,
     bytes: u64,
     drops: FrameDrops,
@@ -72,6 +77,9 @@ impl DpdkRx {
             frames: [erpc_frame::default(); MAX_BURST],
             lent: [Lent { route, data: std::ptr::null(), len: 0, marked: false }; MAX_BURST],
             count: 0,
+            left: [Lent { route, data: std::ptr::null(), len: 0, marked: false }; MAX_BURST],
+            next_left: 0,
+            ends_left: 0,
             packets: 0,
             bytes: 0,
             drops: FrameDrops::default(),
@@ -95,11 +103,11 @@ impl DpdkRx {
     }
 
     fn give_back(&mut self) {
-        self.count = 0;
+        (self.count, self.next_left, self.ends_left) = (0, 0, 0);
         let held = std::mem::take(&mut self.held);
         if held > 0 {
-            // SAFETY: the first `held` mbufs are ours. `count` is 0, so none is lent any more: a
-            // loan borrows `self`.
+            // SAFETY: the first `held` mbufs are ours. `count` is 0 and no datagram is left, so none is
+            // lent any more: a loan borrows `self`.
             unsafe { dpdk_sys::erpc_give_back(self.mbufs.as_mut_ptr(), held as u16) };
         }
     }
@@ -246,11 +254,47 @@ impl DpdkRx {
         unsafe { dpdk_sys::erpc_linearize(mbuf, frame) == 0 }
     }
 
+    /// Lends the packets of a datagram, or leaves some of them for the next burst.
     #[inline(always)]
     fn lend(&mut self, lent: Lent) {
+        self.packets += 1;
         self.bytes += u64::from(lent.len);
-        self.lent[self.count] = Lent { marked: lent.marked && self.marks, ..lent };
-        self.count += 1;
+        let lent = Lent { marked: lent.marked && self.marks, ..lent };
+        if let Some(rest) = self.lend_packets(lent) {
+            self.left[self.ends_left] = rest;
+            self.ends_left += 1;
+        }
+    }
+
+    /// Lends packets until the burst is full. Returns the rest of the datagram.
+    #[inline(always)]
+    fn lend_packets(&mut self, mut lent: Lent) -> Option<Lent> {
+        while self.count < MAX_BURST {
+            // SAFETY: the bytes lie in a mbuf that is ours at least until the next `give_back`.
+            let bytes = unsafe { slice::from_raw_parts(lent.data, lent.len as usize) };
+            let split = bundle::split_first(bytes);
+            let packet = split.map_or(bytes, |(packet, _)| packet);
+            self.lent[self.count] =
+                Lent { data: packet.as_ptr(), len: packet.len() as u32, ..lent };
+            self.count += 1;
+            let (_, rest) = split?;
+            lent = Lent { data: rest.as_ptr(), len: rest.len() as u32, ..lent };
+        }
+        Some(lent)
+    }
+
+    /// Lends what the last burst has left.
+    fn lend_left(&mut self) {
+        self.count = 0;
+        self.is_drained = false;
+        while self.next_left < self.ends_left {
+            if let Some(rest) = self.lend_packets(self.left[self.next_left]) {
+                self.left[self.next_left] = rest;
+                return;
+            }
+            self.next_left += 1;
+        }
+        (self.next_left, self.ends_left) = (0, 0);
     }
 
     /// Hands a datagram over to its endpoint. False if that has no room, or is closed: then the mbuf
@@ -322,6 +366,10 @@ impl RxQueue for DpdkRx {
 
     #[inline]
     fn burst(&mut self) -> usize {
+        if self.ends_left > 0 {
+            self.lend_left();
+            return self.count;
+        }
         self.give_back();
         if self.bursts.is_multiple_of(BURSTS_PER_LOOK) {
             self.look();
@@ -332,14 +380,13 @@ impl RxQueue for DpdkRx {
         } else {
             self.burst_of_group();
         }
-        self.packets += self.count as u64;
         self.count
     }
 
     #[inline]
     fn is_drained(&self) -> bool {
         // Drivers hand out whole bursts while they have packets.
-        self.is_drained
+        self.is_drained && self.ends_left == 0
     }
 
     #[inline]

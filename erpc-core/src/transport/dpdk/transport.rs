@@ -154,6 +154,7 @@ impl Transport for DpdkTransport {
             steer: self.index as u8,
             // UDP's checksum, or the user has said that the link damages nothing.
             integrity: true,
+            bundles: true,
         }
     }
 

@@ -1,6 +1,9 @@
 //! The sending half. It copies packets into mbufs. If the device can, long packets are read in the
 //! msgbuf instead: a mbuf with the headers is chained to one that refers to the message's bytes.
 //! Headers are copied always, so the protocol may write new ones while the device reads the bytes.
+//!
+//! Messages to a peer that takes bundles share a frame, if they are staged one after another between
+//! two doorbells.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,11 +17,13 @@ use dpdk_sys::rte_mbuf;
 use super::arena::DpdkArena;
 use super::device::Device;
 use super::holds::Holds;
+use crate::buf::MsgBuf;
 use crate::clock;
 use crate::transport::frame::{Header, Mac, Resolution, control};
 use crate::transport::udp::UdpRoute;
-use crate::transport::{MAX_BURST, Route, TxPacket, TxQueue};
-use crate::wire::HEADER_LEN;
+use crate::transport::{MAX_BURST, MIN_DATAGRAM, Route, TxPacket, TxQueue};
+use crate::wire::bundle::MAX_BUNDLE;
+use crate::wire::{HEADER_LEN, HeaderWords, bundle};
 
 /// Longest packet that is copied although the device could read it in place, in bytes.
 pub(super) const COPY_LIMIT: usize = 2_048;
@@ -32,6 +37,8 @@ const TAKE: usize = 32;
 const ATTEMPTS: u32 = 64;
 /// In a length: the mbuf is chained, and its own lengths are set.
 const CHAINED: u16 = dpdk_sys::ERPC_CHAINED as u16;
+// Every path and every mbuf has room for a bundle.
+const _: () = assert!(MAX_BUNDLE <= MIN_DATAGRAM);
 /// Headers that are kept. The table is emptied when it is full.
 const HEADERS: usize = 16_384;
 
@@ -53,6 +60,7 @@ pub struct DpdkTx {
     /// Headers by the peer's address without its port.
     headers: HashMap<UdpRoute, Header>,
     last: Option<(UdpRoute, Header)>,
+    open: Option<OpenFrame>,
     version: u32,
     room: usize,
     /// Bytes in front of every datagram: all peers have the family of the port's address.
@@ -67,6 +75,14 @@ pub struct DpdkTx {
     /// Empty mbufs for data outside of mbufs.
     tails: Vec<*mut rte_mbuf>,
     stuck: u64,
+}
+
+/// The last staged frame, if more packets may follow its own. Its headers are not written yet.
+struct OpenFrame {
+    route: UdpRoute,
+    header: Header,
+    /// Bytes of its packets, with the gaps between them.
+    len: usize,
 }
 
 // SAFETY: as for `DpdkRx`.
@@ -93,6 +109,7 @@ impl DpdkTx {
             taken: 0,
             headers: HashMap::new(),
             last: None,
+            open: None,
             version: 0,
             packets: 0,
             bytes: 0,
@@ -154,6 +171,7 @@ impl DpdkTx {
             return false;
         }
         let Some(header) = self.header(route) else { return false };
+        self.close();
         if self.tails.is_empty() && !self.take_tails() || self.staged == self.taken && !self.take()
         {
             return false;
@@ -211,11 +229,62 @@ impl DpdkTx {
         }
     }
 
+    /// Puts a packet of `len` bytes behind those of the open frame. False if there is none for this
+    /// route, or no room.
     #[inline(always)]
-    fn send(&mut self, route: &UdpRoute, len: usize, fill: impl FnOnce(&mut [u8])) {
+    fn append(&mut self, route: &UdpRoute, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        let Some(open) = self.open.as_mut().filter(|open| open.route == *route) else {
+            return false;
+        };
+        let at = bundle::next(open.len);
+        if at + len > MAX_BUNDLE {
+            return false;
+        }
+        let front = open.header.len();
+        let (gap, total) = (front + open.len, front + at + len);
+        // SAFETY: the last staged mbuf is ours until the next doorbell, which closes the frame. It has
+        // room for `MAX_BUNDLE` bytes behind the headers, as each mbuf has.
+        let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged - 1], total) };
+        frame[gap..front + at].fill(0);
+        fill(&mut frame[front + at..]);
+        self.staged_bytes += (at + len - open.len) as u64;
+        open.len = at + len;
+        self.lengths[self.staged - 1] = total as u16;
+        true
+    }
+
+    /// Writes the headers of the open frame.
+    #[inline]
+    fn close(&mut self) {
+        let Some(OpenFrame { route, header, len }) = self.open.take() else { return };
+        // SAFETY: as in `append`, which has filled `len` bytes behind the headers.
+        let frame =
+            unsafe { slice::from_raw_parts_mut(self.data[self.staged - 1], header.len() + len) };
+        self.complete(&header, frame, &route);
+    }
+
+    #[inline(always)]
+    fn complete(&self, header: &Header, frame: &mut [u8], route: &UdpRoute) {
+        if self.device.offload.is_some() {
+            header.write_for_device(frame, &[], self.udp_port, route.port());
+        } else {
+            header.write(frame, self.udp_port, route.port());
+        }
+    }
+
+    /// Stages a packet in a frame of its own, to which others may be added if it `stays_open`.
+    #[inline(always)]
+    fn send(
+        &mut self,
+        route: &UdpRoute,
+        len: usize,
+        stays_open: bool,
+        fill: impl FnOnce(&mut [u8]),
+    ) {
         let Some(header) = self.header(route) else {
             return self.send_unresolved(route, len, fill);
         };
+        self.close();
         let total = header.len() + len;
         if total > self.room || self.staged == self.taken && !self.take() {
             self.dropped += 1;
@@ -225,10 +294,10 @@ impl DpdkTx {
         // `room`. DPDK's memory is initialized: it was zeroed by the system.
         let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged], total) };
         fill(&mut frame[header.len()..]);
-        if self.device.offload.is_some() {
-            header.write_for_device(frame, &[], self.udp_port, route.port());
+        if stays_open {
+            self.open = Some(OpenFrame { route: *route, header, len });
         } else {
-            header.write(frame, self.udp_port, route.port());
+            self.complete(&header, frame, route);
         }
         self.stage(total as u16, len);
     }
@@ -274,6 +343,7 @@ impl DpdkTx {
     /// Offers the staged packets to the device once.
     #[inline]
     fn ring(&mut self) {
+        self.close();
         let count = self.staged - self.sent;
         if count == 0 || !self.device.is_running() {
             return;
@@ -379,7 +449,7 @@ impl DpdkTx {
                 }
                 if let Some(header) = header(mac) {
                     self.headers.insert(route.with_port(0), header);
-                    self.send(route, len, fill);
+                    self.send(route, len, false, fill);
                 }
             }
             (Resolution::Ask, _) => {
@@ -396,7 +466,7 @@ impl TxQueue for DpdkTx {
 
     #[inline]
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
-        self.send(route, bytes.len(), |out| out.copy_from_slice(bytes));
+        self.send(route, bytes.len(), false, |out| out.copy_from_slice(bytes));
     }
 
     #[inline]
@@ -404,9 +474,32 @@ impl TxQueue for DpdkTx {
         if packet.len() > COPY_LIMIT && self.holds.is_some() && self.send_in_place(route, &packet) {
             return;
         }
-        self.send(route, packet.len(), |out| {
+        self.send(route, packet.len(), false, |out| {
             packet.copy_to(out);
         });
+    }
+
+    #[inline]
+    fn push_single(
+        &mut self,
+        route: &UdpRoute,
+        header: HeaderWords,
+        message: &mut MsgBuf,
+        takes_bundles: bool,
+    ) {
+        let len = HEADER_LEN + message.len();
+        // A frame with a longer packet has room for few others.
+        if !takes_bundles || len > MAX_BUNDLE / 2 || header.has_trailer() {
+            return self.push(route, message.single_packet(header));
+        }
+        let fill = |out: &mut [u8]| {
+            let (words, body) = out.split_at_mut(HEADER_LEN);
+            words.copy_from_slice(&header.to_bytes());
+            body.copy_from_slice(message.as_slice());
+        };
+        if !self.append(route, len, &fill) {
+            self.send(route, len, true, fill);
+        }
     }
 
     /// Repeats a refused doorbell a bounded number of times, then leaves the packets to the next one,

@@ -267,6 +267,7 @@ impl Transport for MemTransport {
             steer: self.steer,
             // Packets stay in memory, so nothing damages them.
             integrity: true,
+            bundles: false,
         }
     }
 

@@ -294,7 +294,13 @@ impl TxQueue for MemTx {
     }
 
     #[inline(always)]
-    fn push_single(&mut self, route: &MemRoute, header: HeaderWords, message: &mut MsgBuf) {
+    fn push_single(
+        &mut self,
+        route: &MemRoute,
+        header: HeaderWords,
+        message: &mut MsgBuf,
+        _: bool,
+    ) {
         if header.has_trailer() {
             self.push(route, message.single_packet(header));
             return;

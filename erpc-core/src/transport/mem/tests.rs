@@ -105,7 +105,7 @@ fn a_message_of_one_packet_arrives_as_if_its_header_were_in_front_of_it() {
         bytes[8] = if number % 4 == 3 { 1 | 1 << 5 } else { 1 };
         let header = HeaderWords::read(&bytes).unwrap();
         let (_, tx) = alice.split();
-        tx.push_single(&bob.local_route(), header, &mut message);
+        tx.push_single(&bob.local_route(), header, &mut message, false);
         let packet = [&bytes[..], message.as_slice()].concat();
         expect.push((packet, header.has_trailer()));
     }

@@ -112,6 +112,7 @@ impl UdpTransport {
             // checksum of each Ethernet link. If routers damage packets between links, configure
             // `Integrity::Always`.
             integrity: true,
+            bundles: false,
         };
         let member = inboxes.map(|inboxes| Member::new(inboxes, steer, poller.waker()));
         let errors = ErrorQueue::new(reports, steer, poller.waker());

@@ -674,7 +674,13 @@ impl TxQueue for UdpTx {
     }
 
     #[inline(always)]
-    fn push_single(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
+    fn push_single(
+        &mut self,
+        route: &UdpRoute,
+        header: HeaderWords,
+        message: &mut MsgBuf,
+        _: bool,
+    ) {
         if header.has_trailer() || !self.join_tail(route, header, message.as_slice()) {
             self.push(route, message.single_packet(header));
         }

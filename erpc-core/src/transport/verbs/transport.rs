@@ -205,6 +205,7 @@ impl<D: Device> Transport for VerbsTransport<D> {
             steer: self.steer,
             // The invariant CRC of InfiniBand covers what does not change on the way, with 32 bits.
             integrity: true,
+            bundles: false,
         }
     }
 

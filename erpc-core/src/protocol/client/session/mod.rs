@@ -91,6 +91,8 @@ pub(super) struct OpenSession<R> {
     free: SlotSet,
     /// Whether the session is in the peer's list of sessions with overdue calls.
     overdue: bool,
+    /// Whether the server takes bundles.
+    takes_bundles: bool,
     common: Common<R>,
     kept: KeptResponses,
     rtt: RttEstimator,
@@ -195,6 +197,7 @@ impl<R: Route> OpenSession<R> {
             notable: ReplyInfo::default().after(notable(rtt.floor())),
             rtt,
             overdue: false,
+            takes_bundles: terms.bundles,
             liveness: Liveness::new(turn.now, common.id.generation),
             kept: KeptResponses::new(turn.now),
             slots: Slots::new(terms.slots, |at| Slot::new(terms.slots.number_before_first(at))),

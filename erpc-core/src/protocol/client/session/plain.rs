@@ -121,7 +121,7 @@ impl<R: Route> OpenSession<R> {
         let (number, size) = (slot.number, size as u32);
         let head = self.heads.request.with_large(is_large).and_extended(EXTENDED);
         let header = HeaderWords::single(self.remote, head, number, new.method, size);
-        turn.tx.push_single(&self.common.route, header, &mut new.request);
+        turn.tx.push_single(&self.common.route, header, &mut new.request, self.takes_bundles);
         let call = Call::sent_whole(new, is_large, cost, turn.now);
         // The slot is free: `forget` skips no destructor.
         debug_assert!(slot.is_free());

@@ -127,7 +127,12 @@ impl<R: Route> OpenSession<R> {
             };
             let request = call.request_for(packet, turn.now);
             if layout.packets() == 1 {
-                turn.tx.push_single(&self.common.route, header.to_words(), request);
+                turn.tx.push_single(
+                    &self.common.route,
+                    header.to_words(),
+                    request,
+                    self.takes_bundles,
+                );
             } else {
                 turn.tx.push(&self.common.route, request.packet(packet, &header, &layout));
             }

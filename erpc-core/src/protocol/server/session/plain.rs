@@ -98,7 +98,7 @@ impl<R: Route> ServerSession<R> {
         let head = self.heads.response.with_large(is_large);
         let info = window.after(told(processing)).with_mark(std::mem::take(&mut self.marked));
         let header = HeaderWords::single(self.remote, head, request, info.to_u32(), size);
-        turn.tx.push_single(&self.route, header, &mut message);
+        turn.tx.push_single(&self.route, header, &mut message, self.agreed.bundles);
         slot.plain_respond(KeptResponse::single(message, processing), &mut self.memory);
         Ok(())
     }

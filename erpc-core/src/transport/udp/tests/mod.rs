@@ -242,7 +242,7 @@ fn small_messages_join_the_last_run_without_a_change_of_order_or_bytes() {
             let request = RequestNumber::from_u32(number);
             let header = HeaderWords::single(connection, head, request, 5, len as u32);
             let (_, tx) = client.split();
-            tx.push_single(&to, header, &mut message);
+            tx.push_single(&to, header, &mut message, false);
             sent.push([&header.to_bytes()[..], message.as_slice()].concat());
             if number == 100 {
                 tx.push_bytes(&to, &[9; 40]);

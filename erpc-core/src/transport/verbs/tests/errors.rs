@@ -89,7 +89,7 @@ fn a_transport_is_dropped_while_the_device_reads_its_messages() {
     let mut message = filled(&mut pool, 5, 2_000);
     fabric.hold();
     let (_, tx) = a.split();
-    tx.push_single(&to, WORDS, &mut message);
+    tx.push_single(&to, WORDS, &mut message, false);
     tx.doorbell();
     drop(a);
     drop(message);

@@ -117,7 +117,7 @@ fn a_message_in_place_is_held_until_the_device_has_read_it() {
     let mut message = filled(&mut Pool::in_arena(1 << 20, a.arena()), 5, 3_000);
     fabric.hold();
     let (_, tx) = a.split();
-    tx.push_single(&to, WORDS, &mut message);
+    tx.push_single(&to, WORDS, &mut message, false);
     tx.doorbell();
     tx.reclaim();
     assert!(!message.is_unique(), "the device may read the message");
@@ -137,7 +137,7 @@ fn a_flush_waits_for_messages_in_place_only() {
     let mut message = filled(&mut Pool::in_arena(1 << 20, a.arena()), 5, 2_000);
     let signals = a.verbs_stats().signals;
     let (_, tx) = a.split();
-    tx.push_single(&to, WORDS, &mut message);
+    tx.push_single(&to, WORDS, &mut message, false);
     tx.push_bytes(&to, &[7; 32]);
     tx.flush();
     assert!(message.is_unique(), "the queue holds no msgbuf");
@@ -159,7 +159,7 @@ fn a_flush_of_a_stuck_device_ends_its_reads() {
     let mut message = filled(&mut Pool::in_arena(1 << 20, a.arena()), 5, 2_000);
     fabric.hold();
     let (_, tx) = a.split();
-    tx.push_single(&to, WORDS, &mut message);
+    tx.push_single(&to, WORDS, &mut message, false);
     tx.flush();
     assert!(message.is_unique(), "the queue pair was rebuilt, so the device reads nothing");
     assert_eq!((a.verbs_stats().stuck_flushes, a.verbs_stats().rebuilds), (1, 1));
@@ -178,8 +178,8 @@ fn messages_outside_of_the_arena_and_short_ones_are_copied() {
     let mut short = filled(&mut Pool::in_arena(1 << 20, a.arena()), 6, COPY_LIMIT - 24);
     fabric.hold();
     let (_, tx) = a.split();
-    tx.push_single(&to, WORDS, &mut outside);
-    tx.push_single(&to, WORDS, &mut short);
+    tx.push_single(&to, WORDS, &mut outside, false);
+    tx.push_single(&to, WORDS, &mut short, false);
     tx.doorbell();
     assert!(outside.is_unique() && short.is_unique(), "copied");
     fabric.release();

@@ -1,0 +1,149 @@
+//! Bundles: datagrams of several packets.
+//!
+//! ```text
+//! | header, message | zeros | header, message | zeros | header, message |
+//!                           ^ a multiple of 8 bytes   ^
+//! ```
+//!
+//! All packets of a bundle belong to sessions between the same two endpoints. All but the last are
+//! whole requests, responses or failures without a trailer. Behind each of these the next one begins
+//! at the next multiple of 8 bytes. A receiver that has announced in the handshake that it takes
+//! bundles splits them, and handles each packet as if it had come alone. So a bundle saves what a
+//! datagram costs besides its bytes, and changes nothing else.
+
+use super::header::{HEADER_LEN, HeaderWords, VERSION};
+use crate::mutants::mutant;
+
+/// Most bytes of a bundle. Every path carries so many.
+pub const MAX_BUNDLE: usize = 1_052;
+
+/// Packets begin at multiples of this, in bytes.
+const ALIGN: usize = 8;
+
+/// Splits the first packet off a datagram. `None` if it is the only one. `datagram` may be anything:
+/// what is no bundle is one packet, which the protocol checks.
+#[inline]
+#[must_use]
+pub fn split_first(datagram: &[u8]) -> Option<(&[u8], &[u8])> {
+    // Without a look at the bytes, which may not be in the cache yet.
+    if datagram.len() > MAX_BUNDLE {
+        return None;
+    }
+    let header = HeaderWords::read(datagram)?;
+    let len = HEADER_LEN.checked_add(header.size() as usize)?;
+    // Nearly always so.
+    if len == datagram.len() {
+        return None;
+    }
+    split_longer(datagram, header, len)
+}
+
+fn split_longer(datagram: &[u8], header: HeaderWords, len: usize) -> Option<(&[u8], &[u8])> {
+    let next = len.checked_next_multiple_of(ALIGN)?;
+    let (packet, rest) = datagram.split_at_checked(next)?;
+    // Padding has no version.
+    let is_packet = HeaderWords::read(rest)?.head().version() == VERSION;
+    let is_bundle = is_packet && (header.head().is_first_of_message() || mutant!(BundleOfAnyKind));
+    let (packet, gap) = packet.split_at(len);
+    (is_bundle && gap.iter().all(|&byte| byte == 0)).then_some((packet, rest))
+}
+
+/// Where the next packet of a bundle begins, if the packets before it have so many bytes.
+#[inline]
+#[must_use]
+pub fn next(len: usize) -> usize {
+    len.next_multiple_of(ALIGN)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{ConnectionId, Flags, Head, Kind, RequestNumber};
+    use super::*;
+
+    fn packet(kind: Kind, flags: Flags, message: &[u8]) -> Vec<u8> {
+        let (number, size) = (RequestNumber::from_u32(7), message.len() as u32);
+        let head = Head::new(kind, flags);
+        let header =
+            HeaderWords::single(ConnectionId::from_u64(0x1234_5678), head, number, 9, size);
+        [&header.to_bytes()[..], message].concat()
+    }
+
+    fn bundle(packets: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for packet in packets {
+            bytes.resize(next(bytes.len()), 0);
+            bytes.extend_from_slice(packet);
+        }
+        bytes
+    }
+
+    fn split(mut datagram: &[u8]) -> Vec<&[u8]> {
+        let mut packets = Vec::new();
+        while let Some((packet, rest)) = split_first(datagram) {
+            packets.push(packet);
+            datagram = rest;
+        }
+        packets.push(datagram);
+        packets
+    }
+
+    proptest! {
+        #[test]
+        fn bundles_are_split_into_their_packets(
+            messages in prop::collection::vec((0..3_u8, prop::collection::vec(any::<u8>(), 0..40)), 1..17)
+        ) {
+            let kinds = [Kind::Request, Kind::Response, Kind::Failure];
+            let packets: Vec<_> = messages
+                .iter()
+                .map(|(kind, message)| packet(kinds[usize::from(*kind)], Flags::NONE, message))
+                .collect();
+            let datagram = bundle(&packets);
+            prop_assert_eq!(split(&datagram), packets);
+        }
+
+        #[test]
+        fn any_bytes_are_split_into_parts_of_themselves(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+            size in 0..200_u32,
+        ) {
+            // Otherwise nearly no size is smaller than the datagram.
+            if let Some(place) = bytes.get_mut(20..24) {
+                place.copy_from_slice(&size.to_le_bytes());
+            }
+            let parts = split(&bytes);
+            let gaps = bytes.len() - parts.iter().map(|part| part.len()).sum::<usize>();
+            prop_assert!(gaps < ALIGN * parts.len());
+            prop_assert!(parts.iter().rev().skip(1).all(|part| part.len() >= HEADER_LEN));
+        }
+    }
+
+    #[test]
+    fn other_datagrams_are_one_packet() {
+        let request = |message: &[u8]| packet(Kind::Request, Flags::NONE, message);
+        let two = |first: Vec<u8>| bundle(&[first, request(b"second")]);
+        assert_eq!(split(&two(request(b"first"))).len(), 2);
+        // The last packet may be of any kind.
+        let last = packet(Kind::Control, Flags::TRAILER, b"last");
+        assert_eq!(split(&bundle(&[request(b"first"), last])).len(), 2);
+        let padded = [request(b"padded"), vec![0; 100]].concat();
+        let mut gap = two(request(b"first"));
+        gap[HEADER_LEN + 5] = 1;
+        let mut version = two(request(b"first"));
+        version[32 + 8] ^= 2;
+        for (datagram, what) in [
+            (request(b"alone"), "a packet"),
+            (padded, "padding"),
+            (gap, "a gap that is not zero"),
+            (version, "another version"),
+            (two(packet(Kind::Control, Flags::NONE, b"first")), "a control message first"),
+            (two(packet(Kind::Request, Flags::TRAILER, b"first")), "a trailer"),
+            (two(request(b"first"))[..32 + HEADER_LEN - 1].to_vec(), "a header that is cut short"),
+            (two(request(&[1; MAX_BUNDLE - 2 * HEADER_LEN])), "more bytes than a bundle has"),
+            (Vec::new(), "no bytes"),
+        ] {
+            assert_eq!(split_first(&datagram), None, "{what}");
+        }
+    }
+}

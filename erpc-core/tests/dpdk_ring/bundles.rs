@@ -1,0 +1,171 @@
+//! Messages that share frames.
+
+use super::*;
+
+/// Bytes of the longest bundle, those that every path carries.
+const BUNDLE: usize = 1_052;
+/// Packets of a burst, at most.
+const BURST: usize = erpc_core::transport::MAX_BURST;
+
+struct Ends {
+    server: DpdkTransport,
+    client: DpdkTransport,
+    pool: Pool,
+    number: u32,
+    /// The packets that were sent and have not been received yet.
+    sent: Vec<Vec<u8>>,
+    /// Dropped last: it opens the ports again.
+    _pair: Pair,
+}
+
+impl Ends {
+    fn new() -> Self {
+        let pair = pair(1);
+        let [a, b] = pair.names();
+        let mut server = DpdkTransport::open(&port(&a, 1)).expect("a port");
+        let mut client = DpdkTransport::open(&port(&b, 2)).expect("a port");
+        meet(&mut client, &mut server);
+        let pool = Pool::new(1 << 20);
+        Self { server, client, pool, number: 0, sent: Vec::new(), _pair: pair }
+    }
+
+    /// Sends a request of `len` bytes to the server's port, or a number of ports further.
+    fn send_to(&mut self, further: u16, len: usize, flags: Flags, takes_bundles: bool) {
+        self.number += 1;
+        let mut message = self.pool.alloc(len).expect("memory");
+        message.put_slice(&super::message(len));
+        let header = erpc_core::wire::Header {
+            connection: ConnectionId::new(0, true, 0, 1),
+            kind: Kind::Request,
+            packet: PacketNumber::new(0),
+            request: RequestNumber::from_u32(self.number),
+            aux: 0,
+            size: len as u32,
+            flags,
+        };
+        let words = header.to_words();
+        let route = self.server.local_route().socket_addr();
+        let route = SocketAddr::new(route.ip(), route.port() + further).into();
+        self.client.split().1.push_single(&route, words, &mut message, takes_bundles);
+        if further == 0 {
+            self.sent.push([&words.to_bytes()[..], message.as_slice()].concat());
+        }
+    }
+
+    fn send(&mut self, len: usize) {
+        self.send_to(0, len, Flags::NONE, true);
+    }
+
+    /// Rings the doorbell, and receives what was sent. Returns the number of frames.
+    fn arrive(&mut self) -> u64 {
+        let before = self.server.stats();
+        self.client.split().1.doorbell();
+        let begun = Instant::now();
+        let mut got = Vec::new();
+        while got.len() < self.sent.len() {
+            let rx = self.server.split().0;
+            let count = rx.burst();
+            assert!(count <= BURST, "a burst of {count} packets");
+            got.extend((0..count).map(|at| rx.packet(at).bytes.to_vec()));
+            assert!(begun.elapsed() < PATIENCE, "{} of {} packets", got.len(), self.sent.len());
+        }
+        assert_eq!(got, std::mem::take(&mut self.sent), "all packets, in their order");
+        let rx = self.server.split().0;
+        assert_eq!((rx.burst(), rx.is_drained()), (0, true));
+        self.server.stats().rx_packets - before.rx_packets
+    }
+}
+
+#[test]
+fn messages_between_two_doorbells_share_frames() {
+    let mut ends = Ends::new();
+    let each = (24 + 32_usize).next_multiple_of(8);
+    let most = BUNDLE / each;
+    for (messages, frames) in [(1, 1), (2, 1), (most, 1), (most + 1, 2), (3 * most, 3)] {
+        let before = ends.client.stats();
+        (0..messages).for_each(|_| ends.send(32));
+        assert_eq!(ends.arrive(), frames as u64, "{messages} messages");
+        let after = ends.client.stats();
+        assert_eq!(after.tx_packets - before.tx_packets, frames as u64);
+        assert_eq!(after.tx_bytes - before.tx_bytes, (messages * each) as u64);
+    }
+    for _ in 0..3 {
+        ends.send(32);
+        assert_eq!(ends.arrive(), 1, "a doorbell ends a bundle");
+    }
+}
+
+#[test]
+fn messages_of_any_length_come_whole_and_in_order() {
+    let mut ends = Ends::new();
+    for round in 0..40 {
+        // Empty messages, all remainders of 8, and some that are too long for a bundle.
+        (0..50).for_each(|number| ends.send(number * (round + 1) % 1_500));
+        let frames = ends.arrive();
+        assert!(frames < 50, "{frames} frames");
+    }
+}
+
+#[test]
+fn a_bundle_has_one_destination_and_only_messages_that_may_be_bundled() {
+    let mut ends = Ends::new();
+    // The other endpoint does not exist, so the server drops its frames.
+    for further in [0, 1, 0, 1, 1, 0] {
+        ends.send_to(further, 32, Flags::NONE, true);
+    }
+    assert_eq!(ends.arrive(), 3, "0, 1, 0, 1 with 1, 0");
+    for takes_bundles in [true, true, false, true, true] {
+        ends.send_to(0, 32, Flags::NONE, takes_bundles);
+    }
+    assert_eq!(ends.arrive(), 3, "two, one, two");
+    for len in [32, 32, BUNDLE / 2 - 24 + 1, 32, 32] {
+        ends.send(len);
+    }
+    assert_eq!(ends.arrive(), 3, "a long message is alone");
+    // A control message comes between.
+    ends.send(32);
+    let route = ends.server.local_route();
+    ends.client.split().1.push_bytes(&route, &[1; 32]);
+    ends.sent.push(vec![1; 32]);
+    ends.send(32);
+    assert_eq!(ends.arrive(), 3);
+}
+
+#[test]
+fn more_packets_than_a_burst_come_in_several() {
+    let mut ends = Ends::new();
+    // Empty messages: the most in a frame. More frames than a doorbell takes.
+    for messages in [BURST, BURST + 1, 2_000, 4_000] {
+        (0..messages).for_each(|_| ends.send(0));
+        let frames = ends.arrive();
+        assert_eq!(frames, messages.div_ceil(BUNDLE / 24) as u64, "{messages} messages");
+    }
+}
+
+#[test]
+fn calls_share_frames() {
+    let pair = pair(1);
+    let [a, b] = pair.names();
+    let server = Endpoint::dpdk(&port(&a, 1).udp_port(SERVER.port())).expect("a port");
+    let client = Endpoint::dpdk(&port(&b, 2)).expect("a port");
+    serve(&server);
+    let session: Session<DpdkTransport> = client.open(SERVER.into());
+    call(&client, &session, 32, &[&server, &client]);
+    let frames = || {
+        [&server, &client].map(|endpoint| endpoint.stats().expect("it runs").transport.tx_packets)
+    };
+    let before = frames();
+    let request = message(32);
+    let calls: Vec<_> = (0..8).map(|_| client.spawn(session.call(&ECHO, &request))).collect();
+    let end = Instant::now() + PATIENCE;
+    while !calls.iter().all(|call| call.is_finished()) {
+        assert!(Instant::now() < end, "eight calls take too long");
+        client.run_once();
+        server.run_once();
+    }
+    for call in calls {
+        assert_eq!(client.block_on(call).expect("an answer"), request);
+    }
+    let [answers, requests] = [0, 1].map(|at| frames()[at] - before[at]);
+    assert!(answers < 8 && requests < 8, "{requests} frames with requests, {answers} with answers");
+}
