@@ -21,6 +21,7 @@ use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::Capabilities;
 use crate::wire::HEADER_LEN;
+use crate::wire::bundle::MAX_BUNDLE;
 
 /// Most packets in a count, however large the receive queue is: the loop reads this number of small
 /// packets in a few milliseconds. A larger queue may still hold older packets then, so a request
@@ -41,7 +42,9 @@ pub(crate) struct Unread {
 
 impl Unread {
     pub(crate) fn new(transport: &Capabilities) -> Self {
-        let holds = (transport.rx_capacity / transport.charge.charge(HEADER_LEN)).clamp(1, MOST);
+        let datagrams = transport.rx_capacity / transport.charge.charge(HEADER_LEN);
+        let packets = if transport.bundles { MAX_BUNDLE / HEADER_LEN } else { 1 };
+        let holds = datagrams.saturating_mul(packets as u32).clamp(1, MOST);
         Self { read_until: Instant::ZERO, counted_from: Instant::ZERO, left: holds, holds }
     }
 
@@ -121,6 +124,21 @@ mod tests {
             );
             assert!(times.is_sorted());
         }
+    }
+
+    #[test]
+    fn a_queue_of_bundles_holds_more_packets() {
+        let mut unread = {
+            let port = MemHub::new().port(MemConfig::default().entries(64));
+            Unread::new(&Capabilities { bundles: true, ..port.capabilities() })
+        };
+        unread.polled(after(0), 0, true);
+        let holds = 64 * 43;
+        let times: Vec<_> = (1..=holds).map(|at| unread.polled(after(at), 1, false)).collect();
+        assert_eq!(times[holds as usize - 2..], [after(0); 2]);
+        let times: Vec<_> =
+            (1..=holds).map(|at| unread.polled(after(holds + at), 1, false)).collect();
+        assert_eq!(times[holds as usize - 2..], [after(0), after(holds)]);
     }
 
     #[test]

@@ -61,7 +61,10 @@ impl<T: FromZeros> ZeroedArray<T> {
     pub fn new(len: usize) -> Result<Self, OutOfMemory> {
         let () = Self::ALLOWED;
         let bytes = len.checked_mul(size_of::<T>()).ok_or(OutOfMemory { bytes: usize::MAX })?;
-        let pages = Pages::new(bytes).ok_or(OutOfMemory { bytes })?;
+        // No slice is longer.
+        let is_possible = isize::try_from(bytes).is_ok();
+        let pages =
+            is_possible.then(|| Pages::new(bytes)).flatten().ok_or(OutOfMemory { bytes })?;
         Ok(Self { first: pages.first.cast(), len, pages })
     }
 }
@@ -71,8 +74,9 @@ impl<T> Deref for ZeroedArray<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: `new` has made room for `len` elements here, aligned to a page. They were zeroed,
-        // which is a valid `T`. They live as long as `self`, which owns them and is borrowed.
+        // SAFETY: `new` has made room for `len` elements here, aligned to a page and of at most
+        // `isize::MAX` bytes. They were zeroed, which is a valid `T`. They live as long as `self`,
+        // which owns them and is borrowed.
         unsafe { slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
@@ -153,7 +157,8 @@ impl Pages {
     /// Nothing uses the pages after this.
     unsafe fn free(&mut self) {
         let (mapping, len) = self.mapping;
-        // SAFETY: `new` has mapped exactly this range. To unmap a whole mapping cannot fail.
+        // SAFETY: `new` has mapped exactly this range. If the kernel refuses, which it does only at its
+        // limit of mappings, the pages leak.
         let _ = unsafe { rustix::mm::munmap(mapping.as_ptr().cast(), len) };
     }
 }

@@ -241,7 +241,8 @@ pub trait RxQueue {
 pub struct RxPacket<'a, R> {
     /// The sender of the packet.
     pub route: R,
-    /// The datagram, header included, exactly as long as it was received.
+    /// The packet, header included: the datagram, exactly as long as it was received, or a part of a
+    /// [bundle](crate::wire::bundle).
     pub bytes: &'a [u8],
     /// Whether a switch or router on the path had a long queue and marked the packet (ECN's CE).
     /// False if the transport cannot tell, or if marks are not enabled ([`Transport::enable_ecn`]).
@@ -329,11 +330,11 @@ impl Debug for Waker {
 /// Packets and bytes as the transport counts them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TransportStats {
-    /// Packets received.
+    /// Datagrams received. A [bundle](crate::wire::bundle) is one.
     pub rx_packets: u64,
     /// Bytes received, headers included.
     pub rx_bytes: u64,
-    /// Packets handed to the network.
+    /// Datagrams handed to the network. A bundle is one.
     pub tx_packets: u64,
     /// Bytes handed to the network, headers included.
     pub tx_bytes: u64,

@@ -14,7 +14,7 @@
 use super::header::{HEADER_LEN, HeaderWords, VERSION};
 use crate::mutants::mutant;
 
-/// Most bytes of a bundle. Every path carries so many.
+/// Most bytes of a bundle. Every path carries as many.
 pub const MAX_BUNDLE: usize = 1_052;
 
 /// Packets begin at multiples of this, in bytes.
@@ -104,18 +104,24 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_split_into_parts_of_themselves(
-            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
-            size in 0..200_u32,
+        fn damaged_bundles_are_split_into_parts_of_themselves(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 2..17),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+            cut in any::<prop::sample::Index>(),
         ) {
-            // Otherwise nearly no size is smaller than the datagram.
-            if let Some(place) = bytes.get_mut(20..24) {
-                place.copy_from_slice(&size.to_le_bytes());
+            let packets: Vec<_> =
+                messages.iter().map(|message| packet(Kind::Request, Flags::NONE, message)).collect();
+            let mut datagram = bundle(&packets);
+            for (at, byte) in &damage {
+                let at = at.index(datagram.len());
+                datagram[at] = *byte;
             }
-            let parts = split(&bytes);
-            let gaps = bytes.len() - parts.iter().map(|part| part.len()).sum::<usize>();
+            datagram.truncate(datagram.len().min(HEADER_LEN + cut.index(2 * datagram.len())));
+            let parts = split(&datagram);
+            let gaps = datagram.len() - parts.iter().map(|part| part.len()).sum::<usize>();
             prop_assert!(gaps < ALIGN * parts.len());
             prop_assert!(parts.iter().rev().skip(1).all(|part| part.len() >= HEADER_LEN));
+            prop_assert!(parts.iter().all(|part| datagram.as_ptr_range().contains(&part.as_ptr())));
         }
     }
 

@@ -609,6 +609,21 @@ mod tests {
     }
 
     #[test]
+    fn each_flag_of_the_parameters_has_its_bit() {
+        for (integrity, bundles, byte) in
+            [(false, false, 0), (true, false, 1), (false, true, 2), (true, true, 3)]
+        {
+            let parameters = Parameters { integrity, bundles, ..PARAMETERS };
+            let opened = Control::Opened { server: ConnectionId::default(), parameters };
+            let packet = opened.emit(ConnectionId::default(), 0, ReplyInfo::default());
+            let bytes = packet.as_bytes();
+            assert_eq!(bytes[51], byte);
+            let header = Header::parse(bytes).unwrap();
+            assert_eq!(Control::parse(&header, &bytes[HEADER_LEN..53]), Ok(opened));
+        }
+    }
+
+    #[test]
     fn unknown_flags_are_an_error() {
         let opened = Control::Opened { server: ConnectionId::default(), parameters: PARAMETERS };
         let packet = opened.emit(ConnectionId::default(), 0, ReplyInfo::default());

@@ -48,7 +48,11 @@ impl Ends {
         let route = SocketAddr::new(route.ip(), route.port() + further).into();
         self.client.split().1.push_single(&route, words, &mut message, takes_bundles);
         if further == 0 {
-            self.sent.push([&words.to_bytes()[..], message.as_slice()].concat());
+            let mut packet = [&words.to_bytes()[..], message.as_slice()].concat();
+            if flags == Flags::TRAILER {
+                packet.extend_from_slice(&crc32c::crc32c(&packet).to_le_bytes());
+            }
+            self.sent.push(packet);
         }
     }
 
@@ -59,10 +63,10 @@ impl Ends {
     /// Rings the doorbell, and receives what was sent. Returns the number of frames.
     fn arrive(&mut self) -> u64 {
         let before = self.server.stats();
-        self.client.split().1.doorbell();
         let begun = Instant::now();
         let mut got = Vec::new();
         while got.len() < self.sent.len() {
+            self.client.split().1.doorbell();
             let rx = self.server.split().0;
             let count = rx.burst();
             assert!(count <= BURST, "a burst of {count} packets");
@@ -122,6 +126,11 @@ fn a_bundle_has_one_destination_and_only_messages_that_may_be_bundled() {
         ends.send(len);
     }
     assert_eq!(ends.arrive(), 3, "a long message is alone");
+    // A message with a trailer, which covers all its bytes, is alone.
+    for flags in [Flags::NONE, Flags::TRAILER, Flags::NONE] {
+        ends.send_to(0, 32, flags, true);
+    }
+    assert_eq!(ends.arrive(), 3, "a message with a trailer is alone");
     // A control message comes between.
     ends.send(32);
     let route = ends.server.local_route();
@@ -139,6 +148,87 @@ fn more_packets_than_a_burst_come_in_several() {
         (0..messages).for_each(|_| ends.send(0));
         let frames = ends.arrive();
         assert_eq!(frames, messages.div_ceil(BUNDLE / 24) as u64, "{messages} messages");
+    }
+}
+
+#[test]
+fn a_refused_doorbell_ends_a_bundle_and_loses_nothing() {
+    let mut ends = Ends::new();
+    // Fills the ring, until a frame stays here.
+    loop {
+        let before = ends.client.stats().tx_packets;
+        ends.send_to(0, 32, Flags::NONE, false);
+        ends.client.split().1.doorbell();
+        if ends.client.stats().tx_packets == before {
+            break;
+        }
+    }
+    let frames = ends.sent.len();
+    for _ in 0..3 {
+        (0..5).for_each(|len| ends.send(len));
+        ends.client.split().1.doorbell();
+    }
+    assert_eq!(ends.arrive(), frames as u64 + 3);
+}
+
+#[test]
+fn members_of_a_group_split_bundles_that_others_have_received() {
+    let pair = pair(1);
+    let [a, b] = pair.names();
+    let mut members = DpdkTransport::open_group(&port(&a, 1), 2).expect("a group");
+    assert_eq!(members[0].steering(), Steering::Software);
+    let mut client = DpdkTransport::open(&port(&b, 2)).expect("a port");
+    meet(&mut client, &mut members[0]);
+    let mut pool = Pool::new(1 << 20);
+    let mut sent = [Vec::new(), Vec::new()];
+    let mut got = [Vec::new(), Vec::new()];
+    for number in 0..3_000_u32 {
+        // Runs of 1 to 60 empty messages to each.
+        let to = number as usize / (1 + number as usize / 50) % 2;
+        let route = members[to].local_route();
+        let connection = ConnectionId::new(0, true, 0, 1);
+        let header = erpc_core::wire::Header {
+            connection,
+            kind: Kind::Request,
+            packet: PacketNumber::new(0),
+            request: RequestNumber::from_u32(number),
+            aux: 0,
+            size: 0,
+            flags: Flags::NONE,
+        };
+        let mut message = pool.alloc(0).expect("memory");
+        client.split().1.push_single(&route, header.to_words(), &mut message, true);
+        sent[to].push(header.to_words().to_bytes().to_vec());
+        if number % 400 == 399 || number == 2_999 {
+            client.split().1.doorbell();
+        }
+    }
+    let begun = Instant::now();
+    while (0..2).any(|at| got[at].len() < sent[at].len()) {
+        for (member, got) in members.iter_mut().zip(&mut got) {
+            let rx = member.split().0;
+            let count = rx.burst();
+            assert!(count <= BURST);
+            got.extend((0..count).map(|at| rx.packet(at).bytes.to_vec()));
+        }
+        assert!(begun.elapsed() < PATIENCE, "{} and {} packets", got[0].len(), got[1].len());
+    }
+    assert_eq!(got, sent);
+}
+
+#[test]
+fn calls_with_trailers_are_not_bundled() {
+    let pair = pair(1);
+    let [a, b] = pair.names();
+    let config = || EndpointConfig::new().integrity(Integrity::Always);
+    let server = DpdkTransport::open(&port(&a, 1).udp_port(SERVER.port())).expect("a port");
+    let server = Endpoint::new(server, config()).expect("an endpoint");
+    let client = DpdkTransport::open(&port(&b, 2)).expect("a port");
+    let client = Endpoint::new(client, config()).expect("an endpoint");
+    serve(&server);
+    let session: Session<DpdkTransport> = client.open(SERVER.into());
+    for len in [0, 32, 500, 20_000] {
+        call(&client, &session, len, &[&server, &client]);
     }
 }
 

@@ -18,7 +18,7 @@ use bytes::BufMut;
 use erpc_core::buf::{MsgBuf, Pool};
 use erpc_core::client::Session;
 use erpc_core::endpoint::Endpoint;
-use erpc_core::protocol::{Acceptor, EndpointConfig, ListenGroup};
+use erpc_core::protocol::{Acceptor, EndpointConfig, Integrity, ListenGroup};
 use erpc_core::service::{Method, Mode, Request, Response, Routes};
 use erpc_core::status::Status;
 use erpc_core::transport::dpdk::{self, DpdkConfig, DpdkTransport, Steering};

@@ -455,7 +455,8 @@ pub(super) fn terms(input: &mut Input<'_>) -> Parameters {
         credits: input.near(u32::from(CREDITS)) as u16,
         charge_model: input.near(0) as u8,
         integrity: input.u8() & 1 != 0,
-        bundles: false,
+        // The simulated transport does not bundle, so this must change nothing.
+        bundles: true,
         slots: input.near(u32::from(PARAMETERS.slots)) as u8,
     }
 }

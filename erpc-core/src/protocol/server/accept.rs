@@ -171,8 +171,8 @@ impl<R: Route> Open<R> {
         let slots = SlotCount::new(asked.slots)?.min(own_slots);
         let client_takes = (asked.eager, asked.max_message);
         let max_request = turn.endpoint.config.max_message;
-        let flags = (trailer, asked.bundles || mutant!(BundlesUnasked));
-        Some(Agreement::new((credits, slots, flags), datagram, client_takes, max_request))
+        let agreed = Agreement::new((credits, slots, trailer), datagram, client_takes, max_request);
+        Some(agreed.bundles(asked.bundles || mutant!(BundlesUnasked)))
     }
 
     /// Whether the parameters are within the protocol's bounds.

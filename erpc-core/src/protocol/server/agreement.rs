@@ -55,7 +55,7 @@ impl Agreement {
     /// response unasked, and responses of at most `max_response` bytes. The server takes requests
     /// of at most `max_request` bytes.
     pub(super) fn new(
-        (credits, slots, (trailer, bundles)): (u16, SlotCount, (bool, bool)),
+        (credits, slots, trailer): (u16, SlotCount, bool),
         max_datagram: u32,
         (eager, max_response): (u32, u32),
         max_request: u32,
@@ -71,9 +71,14 @@ impl Agreement {
             max_datagram,
             max_response,
             trailer,
-            bundles,
+            bundles: false,
             max_request,
         }
+    }
+
+    /// With a client that takes bundles, or does not.
+    pub(super) fn bundles(self, bundles: bool) -> Self {
+        Self { bundles, ..self }
     }
 
     /// Changes the size of large packets to datagrams of `datagram` bytes.

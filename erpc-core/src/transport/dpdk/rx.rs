@@ -390,6 +390,11 @@ impl RxQueue for DpdkRx {
     }
 
     #[inline]
+    fn has_more(&self) -> bool {
+        self.ends_left > 0
+    }
+
+    #[inline]
     fn packet(&self, index: usize) -> RxPacket<'_, UdpRoute> {
         let lent = &self.lent[..self.count][index];
         // SAFETY: the bytes lie in a mbuf of the last burst. It is returned only in `give_back`, which

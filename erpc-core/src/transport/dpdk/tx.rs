@@ -497,7 +497,7 @@ impl TxQueue for DpdkTx {
             words.copy_from_slice(&header.to_bytes());
             body.copy_from_slice(message.as_slice());
         };
-        if !self.append(route, len, &fill) {
+        if !self.append(route, len, fill) {
             self.send(route, len, true, fill);
         }
     }
