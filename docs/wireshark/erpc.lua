@@ -740,54 +740,6 @@ local function first_lens(datagram)
     return lens
 end
 
--- Cuts a datagram into packets of `len` bytes; nil if their fields do not fit each other.
-local function split(datagram, len)
-    local found = {}
-    for at = 0, datagram.len - 1, len do
-        local packet = part(datagram.buffer, datagram.at + at, math.min(len, datagram.len - at))
-        -- The capture may have only a part of this packet, and nothing of those behind it.
-        local has_part = packet.has < HEADER and (packet:uint(8, 1) or VERSION) % 4 == VERSION
-        if packet.len < HEADER or not (has_part or evidence(packet)) then return nil end
-        if packet.has == 0 then break end
-        found[#found + 1] = packet
-    end
-    return found
-end
-
--- Whether a packet is a whole message, perhaps padded.
-local function is_message(whole)
-    if whole.has < HEADER or not evidence(whole) then return false end
-    local head = part(whole.buffer, whole.at, HEADER)
-    return may_be_padded(parse_vkf(head:uint(8, 1)), head:uint(9, 3))
-        and head:uint(20, 4) <= whole.len - HEADER
-end
-
--- Cuts a run of whole messages whose first packet may be padded; nil if the datagram is none.
---
--- The second packet begins behind the zeros that follow the first message, or up to 7 bytes before the
--- end of the zeros: a connection id may begin with zeros, but its generation is not 0. So there are at
--- most 8 lengths to try. The second packet must be a whole message, because bytes at a wrong place often
--- look like a part of a longer message. The shortest length is first: with one that is too long, the
--- request number is read as version and kind, and the first bytes of the body as the size, and small
--- numbers may fit.
-local function padded_run(datagram)
-    local head = part(datagram.buffer, datagram.at, HEADER)
-    local stop = HEADER + head:uint(20, 4)
-    if not may_be_padded(parse_vkf(head:uint(8, 1)), head:uint(9, 3)) or stop >= datagram.has then
-        return nil
-    end
-    local behind = datagram:raw(stop, math.min(datagram.has - stop, MAX_PADDING + 8))
-    local other = behind:find("[^%z]")
-    if not other then return nil end
-    local zeros = other - 1
-    for padding = math.max(zeros - 7, 0), math.min(zeros, MAX_PADDING) do
-        local len = stop + padding
-        local second = part(datagram.buffer, datagram.at + len, math.min(len, datagram.len - len))
-        local found = (second.has < HEADER or is_message(second)) and split(datagram, len)
-        if found then return found end
-    end
-end
-
 -- Most bytes of a bundle.
 local MAX_BUNDLE = 1052
 
@@ -817,6 +769,63 @@ local function bundle(datagram)
     return found
 end
 
+-- Cuts a datagram into packets and bundles of `len` bytes, and the bundles into their packets; nil if
+-- their fields do not fit each other.
+local function split(datagram, len)
+    local found = {}
+    for at = 0, datagram.len - 1, len do
+        local piece = part(datagram.buffer, datagram.at + at, math.min(len, datagram.len - at))
+        if piece.len < HEADER then return nil end
+        if piece.has == 0 then break end
+        -- The capture may have only a part of this packet, and nothing of those behind it.
+        local has_part = piece.has < HEADER and (piece:uint(8, 1) or VERSION) % 4 == VERSION
+        local several = (has_part or evidence(piece)) and { piece } or bundle(piece)
+        if not several then return nil end
+        for _, packet in ipairs(several) do found[#found + 1] = packet end
+    end
+    return found
+end
+
+-- Whether a packet is a whole message, perhaps padded.
+local function is_message(whole)
+    if whole.has < HEADER or not evidence(whole) then return false end
+    local head = part(whole.buffer, whole.at, HEADER)
+    return may_be_padded(parse_vkf(head:uint(8, 1)), head:uint(9, 3))
+        and head:uint(20, 4) <= whole.len - HEADER
+end
+
+-- Cuts a run of whole messages or bundles, whose first one may be padded; nil if the datagram is none.
+--
+-- The first one ends behind its only message, or behind any message of a bundle. The second one begins
+-- behind the zeros that follow, or up to 7 bytes before the end of the zeros: a connection id may begin
+-- with zeros, but its generation is not 0. So there are at most 8 lengths to try for each message. The
+-- second one must be a whole message or a bundle, because bytes at a wrong place often look like a part
+-- of a longer message. The shortest length is first: with one that is too long, the request number is
+-- read as version and kind, and the first bytes of the body as the size, and small numbers may fit.
+local function message_run(datagram)
+    local at = 0
+    repeat
+        local head = part(datagram.buffer, datagram.at + at, HEADER)
+        if at + HEADER > datagram.has then return nil end
+        local stop = at + HEADER + head:uint(20, 4)
+        if not may_be_padded(parse_vkf(head:uint(8, 1)), head:uint(9, 3)) or stop >= datagram.has then
+            return nil
+        end
+        local behind = datagram:raw(stop, math.min(datagram.has - stop, MAX_PADDING + 8))
+        local other = behind:find("[^%z]")
+        if not other then return nil end
+        local zeros = other - 1
+        for padding = math.max(zeros - 7, 0), math.min(zeros, MAX_PADDING) do
+            local len = stop + padding
+            local second = part(datagram.buffer, datagram.at + len, math.min(len, datagram.len - len))
+            local is_second = second.has < HEADER or is_message(second) or bundle(second)
+            local found = is_second and (at == 0 or len <= MAX_BUNDLE) and split(datagram, len)
+            if found then return found end
+        end
+        at = math.ceil(stop / 8) * 8
+    until at > MAX_BUNDLE - HEADER
+end
+
 -- Searches for a second packet that is certainly one, and cuts the datagram there. This takes up to
 -- half a second for a datagram of 60 kB, but few datagrams need it.
 local function search(datagram)
@@ -836,7 +845,7 @@ local function packets(datagram)
     if datagram.has < HEADER then return single end
     local found = evidence(datagram)
     if found == "certain" then return single end
-    local several = padded_run(datagram) or bundle(datagram)
+    local several = message_run(datagram) or bundle(datagram)
     if several then return several end
     for _, len in ipairs(first_lens(datagram)) do
         local run = len < datagram.len and split(datagram, len)

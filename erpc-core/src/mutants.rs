@@ -528,10 +528,15 @@ mod chosen {
         ),
         /// A receiver takes what follows any packet for another one.
         BundleOfAnyKind by Test("lib", "wire::bundle::tests::other_datagrams_are_one_packet"),
-        /// Messages that have joined the last run one after the other are not sent.
-        TailForgotten by Test(
+        /// A bundle has messages for several members of a group.
+        BundleMixesMembers by Test(
             "lib",
-            "transport::udp::tests::small_messages_join_the_last_run_without_a_change_of_order_or_bytes"
+            "transport::udp::tests::bundles::the_members_of_a_group_have_bundles_of_their_own"
+        ),
+        /// Open bundles are not sent with the other packets.
+        BundleForgotten by Test(
+            "lib",
+            "transport::udp::tests::bundles::messages_that_leave_together_share_datagrams"
         ),
         /// A packet of a longer message is sent before earlier packets of the message.
         LongMessageMixed by Test(

@@ -103,12 +103,28 @@ impl ChargeModel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::HEADER_LEN;
+    use crate::wire::bundle::{self, MAX_BUNDLE};
 
     #[test]
     fn a_longer_datagram_is_never_charged_less() {
         for model in [ChargeModel::Ring, ChargeModel::LinuxUdp] {
             let charges: Vec<u32> = (0..=65_507).map(|len| model.charge(len)).collect();
             assert!(charges.is_sorted(), "{model:?}");
+        }
+    }
+
+    #[test]
+    fn a_bundle_is_not_charged_more_than_its_packets() {
+        let model = ChargeModel::LinuxUdp;
+        let least = model.charge(HEADER_LEN);
+        assert!(model.charge(MAX_BUNDLE) <= 3 * least, "of three packets or more");
+        for first in HEADER_LEN..MAX_BUNDLE {
+            for second in HEADER_LEN..=MAX_BUNDLE.saturating_sub(bundle::next(first)) {
+                let apart = model.charge(first) + model.charge(second);
+                let together = model.charge(bundle::next(first) + second);
+                assert!(together <= apart, "{first} and {second} bytes");
+            }
         }
     }
 

@@ -338,9 +338,9 @@ pub struct TransportStats {
     pub tx_packets: u64,
     /// Bytes handed to the network, headers included.
     pub tx_bytes: u64,
-    /// Packets dropped because the receive queue was full, as far as the transport learns of them.
+    /// Datagrams dropped because the receive queue was full, as far as the transport learns of them.
     pub rx_overflow: u64,
-    /// Packets dropped instead of sent, because the network or the transport refused them.
+    /// Datagrams dropped instead of sent, because the network or the transport refused them.
     pub tx_dropped: u64,
     /// Datagrams dropped because they were longer than this endpoint accepts.
     pub rx_truncated: u64,

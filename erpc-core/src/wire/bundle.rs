@@ -18,41 +18,44 @@ use crate::mutants::mutant;
 pub const MAX_BUNDLE: usize = 1_052;
 
 /// Packets begin at multiples of this, in bytes.
-const ALIGN: usize = 8;
+pub const ALIGN: usize = 8;
 
-/// Splits the first packet off a datagram. `None` if it is the only one. `datagram` may be anything:
-/// what is no bundle is one packet, which the protocol checks.
-#[inline]
+/// The first packet of a datagram, and the bytes of the others: none if it is the only one. `datagram`
+/// may be anything: what is no bundle is one packet, which the protocol checks.
+#[inline(always)]
 #[must_use]
-pub fn split_first(datagram: &[u8]) -> Option<(&[u8], &[u8])> {
+pub fn split_first(datagram: &[u8]) -> (&[u8], &[u8]) {
+    let alone = (datagram, &[][..]);
     // Without a look at the bytes, which may not be in the cache yet.
     if datagram.len() > MAX_BUNDLE {
-        return None;
+        return alone;
     }
-    let header = HeaderWords::read(datagram)?;
-    let len = HEADER_LEN.checked_add(header.size() as usize)?;
-    // Nearly always so.
-    if len == datagram.len() {
-        return None;
+    let Some(header) = HeaderWords::read(datagram) else { return alone };
+    let len = HEADER_LEN as u64 + u64::from(header.size());
+    let at = (len + (ALIGN as u64 - 1)) & !(ALIGN as u64 - 1);
+    // Nearly all datagrams that are no bundle, and the last packet of one.
+    if at + HEADER_LEN as u64 > datagram.len() as u64 {
+        return alone;
     }
-    split_longer(datagram, header, len)
-}
-
-fn split_longer(datagram: &[u8], header: HeaderWords, len: usize) -> Option<(&[u8], &[u8])> {
-    let next = len.checked_next_multiple_of(ALIGN)?;
-    let (packet, rest) = datagram.split_at_checked(next)?;
+    let (packet, rest) = datagram.split_at(at as usize);
+    let (Some(next), Some((_, last_word))) =
+        (HeaderWords::read(rest), packet.split_last_chunk::<ALIGN>())
+    else {
+        return alone;
+    };
+    let gap = u64::from_le_bytes(*last_word) >> 1 >> (63 - 8 * (at - len));
     // Padding has no version.
-    let is_packet = HeaderWords::read(rest)?.head().version() == VERSION;
-    let is_bundle = is_packet && (header.head().is_first_of_message() || mutant!(BundleOfAnyKind));
-    let (packet, gap) = packet.split_at(len);
-    (is_bundle && gap.iter().all(|&byte| byte == 0)).then_some((packet, rest))
+    let is_bundle = next.head().version() == VERSION
+        && (header.head().is_first_of_message() || mutant!(BundleOfAnyKind))
+        && gap == 0;
+    if is_bundle { (&packet[..len as usize], rest) } else { alone }
 }
 
 /// Where the next packet of a bundle begins, if the packets before it have so many bytes.
-#[inline]
+#[inline(always)]
 #[must_use]
-pub fn next(len: usize) -> usize {
-    len.next_multiple_of(ALIGN)
+pub const fn next(len: usize) -> usize {
+    (len + (ALIGN - 1)) & !(ALIGN - 1)
 }
 
 #[cfg(test)]
@@ -81,12 +84,14 @@ mod tests {
 
     fn split(mut datagram: &[u8]) -> Vec<&[u8]> {
         let mut packets = Vec::new();
-        while let Some((packet, rest)) = split_first(datagram) {
+        loop {
+            let (packet, rest) = split_first(datagram);
             packets.push(packet);
+            if rest.is_empty() {
+                return packets;
+            }
             datagram = rest;
         }
-        packets.push(datagram);
-        packets
     }
 
     proptest! {
@@ -136,6 +141,8 @@ mod tests {
         let padded = [request(b"padded"), vec![0; 100]].concat();
         let mut gap = two(request(b"first"));
         gap[HEADER_LEN + 5] = 1;
+        let mut later = two(request(b"first"));
+        later[9] = 1;
         let mut version = two(request(b"first"));
         version[32 + 8] ^= 2;
         for (datagram, what) in [
@@ -145,11 +152,12 @@ mod tests {
             (version, "another version"),
             (two(packet(Kind::Control, Flags::NONE, b"first")), "a control message first"),
             (two(packet(Kind::Request, Flags::TRAILER, b"first")), "a trailer"),
+            (later, "a later packet of a message"),
             (two(request(b"first"))[..32 + HEADER_LEN - 1].to_vec(), "a header that is cut short"),
             (two(request(&[1; MAX_BUNDLE - 2 * HEADER_LEN])), "more bytes than a bundle has"),
             (Vec::new(), "no bytes"),
         ] {
-            assert_eq!(split_first(&datagram), None, "{what}");
+            assert_eq!(split_first(&datagram), (&datagram[..], &[][..]), "{what}");
         }
     }
 }

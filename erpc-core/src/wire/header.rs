@@ -162,12 +162,13 @@ impl Head {
 
     /// Whether this is the head of the first packet of a request, response or failure, and the packet
     /// has no trailer.
-    #[inline]
-    pub(super) fn is_first_of_message(self) -> bool {
-        let head = Self(self.0 & !(Flags::LARGE.0 | Flags::EXTENDED.0) as u32);
-        [Kind::Request, Kind::Response, Kind::Failure]
-            .into_iter()
-            .any(|kind| head == Self::new(kind, Flags::NONE))
+    #[inline(always)]
+    pub(super) const fn is_first_of_message(self) -> bool {
+        // Messages have the lowest kinds. Other bits than those of the kind make the number large.
+        const { assert!(Kind::Request as u8 == 0 && Kind::Failure as u8 == 2) };
+        let other_flags = (Flags::LARGE.0 | Flags::EXTENDED.0) as u32;
+        let kind = ((self.0 & !other_flags) ^ VERSION as u32).rotate_right(2);
+        kind <= Kind::Failure as u32
     }
 
     /// Whether `rest` is the padding of a packet with this head. It follows a whole request, response
@@ -417,7 +418,7 @@ mod tests {
     fn any_header() -> impl Strategy<Value = Header> {
         let words = (any::<u32>(), any::<u32>(), any::<u32>());
         let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-        (any::<u64>(), 0..8u8, 0..=PacketNumber::MAX, words, flags).prop_map(
+        (any::<u64>(), 0..8u8, prop_oneof![Just(0), 0..=PacketNumber::MAX], words, flags).prop_map(
             |(connection, kind, packet, (request, aux, size), (trailer, extended, large))| Header {
                 connection: ConnectionId::from_u64(connection),
                 kind: Kind::from_bits(kind),
@@ -457,6 +458,9 @@ mod tests {
             prop_assert_eq!(words.is_extended(), header.flags.extended());
             let is_first = header.kind == Kind::Request && header.packet == PacketNumber::default();
             prop_assert_eq!(words.head().is_first_of_request(), is_first);
+            let is_message = matches!(header.kind, Kind::Request | Kind::Response | Kind::Failure);
+            let is_first = is_message && header.packet == PacketNumber::default();
+            prop_assert_eq!(words.head().is_first_of_message(), is_first && !header.flags.trailer());
         }
 
         #[test]

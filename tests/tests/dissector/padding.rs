@@ -237,6 +237,44 @@ fn bundles_are_shown_packet_by_packet() {
 }
 
 #[test]
+fn runs_of_bundles_are_shown_packet_by_packet() {
+    if is_skipped("runs_of_bundles_are_shown_packet_by_packet") {
+        return;
+    }
+    let id = ConnectionId::new(3, true, 7, 0xDEAD_BEEF);
+    let mut random = Random::new(37);
+    let mut runs = Vec::new();
+    for round in 0..60 {
+        let mut bundles = Vec::new();
+        for _ in 0..2 + random.below(5) {
+            let (mut packets, mut len) = (Vec::new(), 0_usize);
+            // Every second run has messages of one length, and so bundles of one length.
+            let mut next =
+                || if round % 2 == 0 { 30 + round as usize } else { random.below(200) as usize };
+            while len < 800 {
+                let body = vec![7; next()];
+                let packet = whole(id, Kind::Request, packets.len() as u32, &body);
+                len = len.next_multiple_of(8) + packet.len();
+                packets.push(packet);
+            }
+            let (_, others) = packets.split_last_mut().expect("a packet");
+            others.iter_mut().for_each(|packet| packet.resize(packet.len().next_multiple_of(8), 0));
+            bundles.push(packets);
+        }
+        let len = |packets: &Vec<Vec<u8>>| packets.iter().map(Vec::len).sum::<usize>();
+        let longest = bundles.iter().map(len).max().expect("a bundle");
+        let (_, padded) = bundles.split_last_mut().expect("a bundle");
+        for packets in padded {
+            let zeros = longest - len(packets);
+            let last = packets.last_mut().expect("a packet");
+            last.resize(last.len() + zeros, 0);
+        }
+        runs.push((true, bundles.concat()));
+    }
+    compare_runs(&runs);
+}
+
+#[test]
 fn a_capture_with_a_part_of_a_bundle_does_not_call_it_malformed() {
     if is_skipped("a_capture_with_a_part_of_a_bundle_does_not_call_it_malformed") {
         return;

@@ -272,12 +272,13 @@ impl DpdkRx {
         while self.count < MAX_BURST {
             // SAFETY: the bytes lie in a mbuf that is ours at least until the next `give_back`.
             let bytes = unsafe { slice::from_raw_parts(lent.data, lent.len as usize) };
-            let split = bundle::split_first(bytes);
-            let packet = split.map_or(bytes, |(packet, _)| packet);
+            let (packet, rest) = bundle::split_first(bytes);
             self.lent[self.count] =
                 Lent { data: packet.as_ptr(), len: packet.len() as u32, ..lent };
             self.count += 1;
-            let (_, rest) = split?;
+            if rest.is_empty() {
+                return None;
+            }
             lent = Lent { data: rest.as_ptr(), len: rest.len() as u32, ..lent };
         }
         Some(lent)

@@ -245,7 +245,8 @@ impl DpdkTx {
         // SAFETY: the last staged mbuf is ours until the next doorbell, which closes the frame. It has
         // room for `MAX_BUNDLE` bytes behind the headers, as each mbuf has.
         let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged - 1], total) };
-        frame[gap..front + at].fill(0);
+        // The gap. A fixed length is one store.
+        frame[gap..][..bundle::ALIGN].fill(0);
         fill(&mut frame[front + at..]);
         self.staged_bytes += (at + len - open.len) as u64;
         open.len = at + len;

@@ -55,11 +55,10 @@ impl Pieces {
         runs[run].pieces += 1 + u32::from(is_padded && ends > 0);
     }
 
-    /// Extends the last piece by the `bytes` bytes that follow it.
-    pub(super) fn extend(&mut self, bytes: usize) {
-        if let Some(Piece { vector, .. }) = self.list.last_mut() {
-            vector.iov_len += bytes;
-        }
+    /// The first piece.
+    #[inline]
+    pub(super) fn first(&self) -> Option<libc::iovec> {
+        self.list.first().map(|piece| piece.vector)
     }
 
     /// Brings the pieces into the order of the runs.

@@ -49,10 +49,19 @@ pub(super) struct PacketShape {
     /// The member that the packet names, if the peer is a group.
     pub(super) member: Option<u8>,
     pub(super) len: usize,
-    /// Whether the packet is its whole message.
-    pub(super) is_whole: bool,
+    /// Whether it may be sent before packets that were staged earlier.
+    pub(super) may_overtake: bool,
+    /// Whether it may end a run of longer packets, which no packet can join then.
+    pub(super) may_end_run: bool,
     /// Whether padding may follow it.
     pub(super) may_be_padded: bool,
+}
+
+impl PacketShape {
+    /// The shape of a packet that must keep its place and its length.
+    pub(super) const fn in_order(member: Option<u8>, len: usize) -> Self {
+        Self { member, len, may_overtake: false, may_end_run: true, may_be_padded: false }
+    }
 }
 
 /// The shortest and the longest packet of a run.
@@ -78,13 +87,14 @@ impl Run {
         }
     }
 
-    /// Whether one more packet can join without padding. A run of full packets is open also for a
-    /// shorter packet of a longer message, which then ends the run.
+    /// Whether one more packet can join without padding. The last packet of a longer message, and a
+    /// bundle, may be shorter than the others and end the run. Other messages are not worth that: the
+    /// next one may have the length of the run again.
     #[inline]
     pub(super) fn admits(&self, shape: PacketShape, most: usize) -> bool {
         let (len, segment, bytes) = (shape.len, self.segment as usize, self.bytes as usize);
         let is_open = bytes == segment * self.packets as usize || mutant!(RunGoesOn);
-        let fits = len == segment || !shape.is_whole && len < segment;
+        let fits = len == segment || shape.may_end_run && len < segment;
         is_open
             && fits
             && len > 0

@@ -16,6 +16,7 @@
 //! way to receive by these counts. Coalesced packets are handed out like others, a burst at a time,
 //! without further system calls.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -28,6 +29,7 @@ use super::sys::{Controls, Headers};
 use super::{MAX_DATAGRAM, sys};
 use crate::mutants::mutant;
 use crate::transport::{MAX_BURST, RxPacket, RxQueue};
+use crate::wire::bundle;
 
 /// The receiving half of a [`UdpTransport`](super::UdpTransport).
 pub struct UdpRx {
@@ -68,9 +70,9 @@ pub struct UdpRx {
     member: Option<Member>,
     /// Whether the burst consists of strays from other members.
     strays: bool,
-    /// Number of datagrams since the last empty poll, and of packets handed out from them.
+    /// Number of filled buffers since the last empty poll, and of the datagrams in them.
     run: u32,
-    run_packets: u32,
+    run_datagrams: u32,
     /// Whether to request many datagrams: several have arrived since the last empty poll, or in the
     /// latest period between two empty polls in which any arrived.
     expect_many: bool,
@@ -104,21 +106,29 @@ const SINGLES: u32 = 64;
 /// Counters since the queue was created.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RxCounters {
-    pub(super) packets: u64,
+    pub(super) datagrams: u64,
     pub(super) bytes: u64,
     pub(super) truncated: u64,
     /// Strays lost because their member's inbox was full.
     pub(super) overflow: u64,
 }
 
-/// A datagram in its buffer: one packet, or a run that the kernel coalesced.
+/// A datagram in its buffer: one as a peer has sent it, or a run that the kernel coalesced.
 #[derive(Clone, Copy, Default)]
 struct Datagram {
     /// The bytes from `at` to `len` are not yet handed out.
     at: u32,
     len: u32,
-    /// Length in bytes of each packet except the last; `len` if there is only one.
+    /// Length in bytes of each datagram of the run, except the last; `len` if there is only one.
     segment: u32,
+    /// Where the datagram of the run ends in which `at` lies.
+    end: u32,
+}
+
+impl Datagram {
+    fn new(len: usize, segment: usize) -> Self {
+        Self { at: 0, len: len as u32, segment: segment as u32, end: segment.min(len) as u32 }
+    }
 }
 
 /// A packet: `len` bytes at offset `at` in `buffers`. `name` is its index in `names` and `marks`.
@@ -174,7 +184,7 @@ impl UdpRx {
             member,
             strays: false,
             run: 0,
-            run_packets: 0,
+            run_datagrams: 0,
             expect_many: false,
             many: DATAGRAMS,
             coalescing: false,
@@ -201,8 +211,11 @@ impl UdpRx {
         self.received
     }
 
+    /// Strays count at the member that they name.
     pub(super) fn counters(&self) -> RxCounters {
-        self.counters
+        let strays = self.member.as_ref().map_or((0, 0), Member::taken);
+        let RxCounters { datagrams, bytes, .. } = self.counters;
+        RxCounters { datagrams: datagrams + strays.0, bytes: bytes + strays.1, ..self.counters }
     }
 
     /// Makes the kernel report marks, also those of packets that are already queued.
@@ -268,7 +281,7 @@ impl UdpRx {
             &mut self.names[0],
         ) {
             Ok(len) => {
-                self.datagrams[0] = Datagram { at: 0, len: len as u32, segment: len as u32 };
+                self.datagrams[0] = Datagram::new(len, len);
                 self.routes[0] = self.names[0].route();
                 1
             }
@@ -341,7 +354,7 @@ impl UdpRx {
         // A truncated datagram gets a length above `stride`, so that `hand_out` drops it.
         let cut = header.msg_flags & libc::MSG_TRUNC != 0 && !mutant!(CutTaken);
         let len = if cut { self.stride + 1 } else { len };
-        self.datagrams[index] = Datagram { at: 0, len: len as u32, segment: segment as u32 };
+        self.datagrams[index] = Datagram::new(len, segment);
     }
 
     /// Lends out packets that other members have passed on.
@@ -349,8 +362,6 @@ impl UdpRx {
     fn hand_out_strays(&mut self) -> usize {
         let Some(member) = &mut self.member else { return 0 };
         self.count = member.burst();
-        self.counters.packets += self.count as u64;
-        self.counters.bytes += member.burst_bytes();
         self.strays = self.count > 0;
         self.count
     }
@@ -360,11 +371,11 @@ impl UdpRx {
     #[inline]
     fn end_run(&mut self) {
         self.expect_many = self.run > 1;
-        self.singles = if self.run_packets > 1 { 0 } else { self.singles + 1 };
+        self.singles = if self.run_datagrams > 1 { 0 } else { self.singles + 1 };
         if self.coalescing && self.singles >= SINGLES {
             self.stop_coalescing();
         }
-        (self.run, self.run_packets) = (0, 0);
+        (self.run, self.run_datagrams) = (0, 0);
     }
 
     /// Stops coalescing. If packets are queued at that moment, starts again, because they may be
@@ -380,14 +391,13 @@ impl UdpRx {
         }
     }
 
-    /// Returns whether another member must receive the packet. If so, passes the packet on. If that
-    /// member's inbox is full, the packet is lost and counted as overflow.
-    fn passed_on(&mut self, packet: Packet) -> bool {
-        let bytes = &self.buffers[packet.at as usize..(packet.at + packet.len) as usize];
+    /// Returns whether another member must receive a datagram, which lies at `range` in the buffers. If
+    /// so, passes it on. If that member's inbox is full, the datagram is lost and counted as overflow.
+    fn passed_on(&mut self, range: Range<usize>, name: usize) -> bool {
         let Some(member) = &self.member else { return false };
-        let Some(to) = member.stray(bytes) else { return false };
-        let name = packet.name as usize;
-        if !member.pass_on(to, &self.names[name], self.marks[name], bytes) {
+        let datagram = &self.buffers[range];
+        let Some(to) = member.stray(datagram) else { return false };
+        if !member.pass_on(to, &self.names[name], self.marks[name], datagram) {
             self.counters.overflow += 1;
         }
         true
@@ -396,23 +406,22 @@ impl UdpRx {
     /// Fills the burst from the received datagrams.
     #[inline]
     fn hand_out(&mut self) -> usize {
-        let mut count = 0;
+        let (mut count, before) = (0, self.counters.datagrams);
         while count < MAX_BURST && self.next < self.received {
             count = self.hand_out_datagram(count);
         }
-        self.counters.packets += count as u64;
-        self.run_packets = self.run_packets.saturating_add(count as u32);
+        let datagrams = (self.counters.datagrams - before) as u32;
+        self.run_datagrams = self.run_datagrams.saturating_add(datagrams);
         self.count = count;
         count
     }
 
-    /// Adds packets of the next datagram to the `count` packets of the burst. Returns their new
-    /// number.
+    /// Adds packets of the next buffer to the `count` packets of the burst. Returns their new number.
     #[inline]
     fn hand_out_datagram(&mut self, mut count: usize) -> usize {
-        let name = self.next as u32;
-        let Datagram { mut at, len, segment } = self.datagrams[self.next];
-        let start = (self.next * self.stride) as u32;
+        let name = self.next;
+        let Datagram { mut at, len, segment, mut end } = self.datagrams[name];
+        let start = name * self.stride;
         let checks_strays = segment < len && self.member.is_some();
         let is_long = segment as usize > self.max_datagram;
         if len as usize > self.stride {
@@ -422,20 +431,38 @@ impl UdpRx {
         }
         // A datagram without a byte is a packet too.
         loop {
-            let packet = Packet { at: start + at, len: segment.min(len - at), name };
-            at += packet.len;
-            if is_long && packet.len as usize > self.max_datagram {
+            let range = start + at as usize..start + end as usize;
+            if is_long && range.len() > self.max_datagram {
                 self.counters.truncated += 1;
-            } else if !(checks_strays && self.passed_on(packet)) {
-                self.packets[count] = packet;
-                self.counters.bytes += u64::from(packet.len);
-                count += 1;
+                at = end;
+            } else if checks_strays && self.passed_on(range.clone(), name) {
+                at = end;
+            } else {
+                let mut rest = &self.buffers[range];
+                let first = at;
+                loop {
+                    let (packet, others) = bundle::split_first(rest);
+                    let place = start as u32 + end - rest.len() as u32;
+                    self.packets[count] =
+                        Packet { at: place, len: packet.len() as u32, name: name as u32 };
+                    (rest, count) = (others, count + 1);
+                    if rest.is_empty() || count == MAX_BURST {
+                        break;
+                    }
+                }
+                at = end - rest.len() as u32;
+                self.counters.bytes += u64::from(at - first);
+                self.counters.datagrams += u64::from(at == end);
+            }
+            if at == end {
+                end = len.min(end + segment);
             }
             if at == len || count == MAX_BURST {
                 break;
             }
         }
-        self.datagrams[self.next].at = at;
+        self.datagrams[name].at = at;
+        self.datagrams[name].end = end;
         self.next += usize::from(at == len);
         count
     }
@@ -468,7 +495,7 @@ impl RxQueue for UdpRx {
         if received == 0 {
             if std::mem::take(&mut self.failed) {
                 self.emptied = false;
-            } else if self.run_packets > 0 {
+            } else if self.run_datagrams > 0 {
                 self.end_run();
             }
             self.count = 0;
@@ -483,7 +510,7 @@ impl RxQueue for UdpRx {
         }
         (self.received, self.next) = (received, 0);
         let count = self.hand_out();
-        if !self.coalescing && self.run_packets >= COALESCE_FROM && self.socket.offload() {
+        if !self.coalescing && self.run_datagrams >= COALESCE_FROM && self.socket.offload() {
             self.coalesce(true);
         }
         count

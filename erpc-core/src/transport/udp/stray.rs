@@ -14,6 +14,7 @@ use super::route::{Name, UdpRoute};
 use super::steer;
 use crate::mutants::mutant;
 use crate::transport::{MAX_BURST, RxPacket, Waker};
+use crate::wire::bundle;
 
 /// Capacity of an inbox, in bytes. When an inbox is full, strays are dropped, as by a full
 /// socket.
@@ -38,17 +39,35 @@ struct Stray {
     marked: bool,
 }
 
-/// Packets, stored one after the other.
+/// Datagrams, stored one after the other, and their packets.
 #[derive(Default)]
 struct Strays {
     bytes: Vec<u8>,
     packets: Vec<Stray>,
+    datagrams: u64,
 }
 
 impl Strays {
     fn clear(&mut self) {
         self.bytes.clear();
         self.packets.clear();
+        self.datagrams = 0;
+    }
+
+    /// All packets of a datagram name the same member.
+    fn add(&mut self, name: &Name, marked: bool, datagram: &[u8]) {
+        let mut rest = datagram;
+        loop {
+            let (packet, others) = bundle::split_first(rest);
+            let at = self.bytes.len() + datagram.len() - rest.len();
+            self.packets.push(Stray { name: *name, bytes: at..at + packet.len(), marked });
+            rest = others;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        self.bytes.extend_from_slice(datagram);
+        self.datagrams += 1;
     }
 }
 
@@ -71,40 +90,46 @@ pub(super) struct Member {
     /// Packets taken out of this member's inbox, and the part of them that is lent out.
     taken: Strays,
     lent: Range<usize>,
+    /// Datagrams and bytes that were ever taken out of the inbox.
+    total: (u64, u64),
 }
 
 impl Member {
     pub(super) fn new(inboxes: &Arc<Inboxes>, index: u8, waker: Waker) -> Self {
         // Each member is created once, so the cell is empty.
         let _ = inboxes.0[usize::from(index)].waker.set(waker);
-        Self { inboxes: Arc::clone(inboxes), index, taken: Strays::default(), lent: 0..0 }
+        Self {
+            inboxes: Arc::clone(inboxes),
+            index,
+            taken: Strays::default(),
+            lent: 0..0,
+            total: (0, 0),
+        }
     }
 
     fn inbox(&self) -> &Inbox {
         &self.inboxes.0[usize::from(self.index)]
     }
 
-    /// The other member that `packet` names, `None` if this member may keep the packet.
+    /// The other member that `datagram` names, `None` if this member may keep it.
     #[inline]
-    pub(super) fn stray(&self, packet: &[u8]) -> Option<u8> {
-        steer::member_of(packet)
+    pub(super) fn stray(&self, datagram: &[u8]) -> Option<u8> {
+        steer::member_of(datagram)
             .filter(|&to| to != self.index && usize::from(to) < self.inboxes.0.len())
     }
 
-    /// Passes a stray packet on to member `to`; false if its inbox is full.
+    /// Passes a stray datagram on to member `to`; false if its inbox is full.
     #[cold]
-    pub(super) fn pass_on(&self, to: u8, name: &Name, marked: bool, packet: &[u8]) -> bool {
+    pub(super) fn pass_on(&self, to: u8, name: &Name, marked: bool, datagram: &[u8]) -> bool {
         let inbox = &self.inboxes.0[usize::from(to)];
         if mutant!(StrayFlagEarly) {
             inbox.pending.store(true, Ordering::Release);
         }
         let mut strays = inbox.lock();
-        let at = strays.bytes.len();
-        if at + packet.len() > INBOX_BYTES {
+        if strays.bytes.len() + datagram.len() > INBOX_BYTES {
             return false;
         }
-        strays.bytes.extend_from_slice(packet);
-        strays.packets.push(Stray { name: *name, bytes: at..at + packet.len(), marked });
+        strays.add(name, marked, datagram);
         drop(strays);
         if !(mutant!(StrayFlagEarly) || inbox.pending.swap(true, Ordering::AcqRel))
             && let Some(waker) = inbox.waker.get()
@@ -130,6 +155,8 @@ impl Member {
             if inbox.pending.swap(false, Ordering::AcqRel) {
                 std::mem::swap(&mut taken, &mut *inbox.lock());
             }
+            self.total.0 += taken.datagrams;
+            self.total.1 += taken.bytes.len() as u64;
             self.taken = taken;
         }
         let end = self.taken.packets.len().min(self.lent.end + MAX_BURST);
@@ -147,9 +174,9 @@ impl Member {
         }
     }
 
-    /// Total bytes of the burst.
-    pub(super) fn burst_bytes(&self) -> u64 {
-        self.taken.packets[self.lent.clone()].iter().map(|stray| stray.bytes.len() as u64).sum()
+    /// Datagrams and bytes that this member has taken out of its inbox.
+    pub(super) fn taken(&self) -> (u64, u64) {
+        self.total
     }
 }
 

@@ -112,7 +112,7 @@ impl UdpTransport {
             // checksum of each Ethernet link. If routers damage packets between links, configure
             // `Integrity::Always`.
             integrity: true,
-            bundles: false,
+            bundles: true,
         };
         let member = inboxes.map(|inboxes| Member::new(inboxes, steer, poller.waker()));
         let errors = ErrorQueue::new(reports, steer, poller.waker());
@@ -252,7 +252,7 @@ impl Transport for UdpTransport {
     fn stats(&self) -> TransportStats {
         let (rx, tx) = (self.rx.counters(), self.tx.counters());
         TransportStats {
-            rx_packets: rx.packets,
+            rx_packets: rx.datagrams,
             rx_bytes: rx.bytes,
             tx_packets: tx.packets,
             tx_bytes: tx.bytes,

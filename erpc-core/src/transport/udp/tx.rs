@@ -6,12 +6,12 @@
 //! call costs as much for a long run as for a short one, so the queue collects packets until a run
 //! is full or the loop rings the doorbell.
 //!
-//! Packets that are whole messages of similar lengths form a run, too:
-//! [zeros](crate::wire::PADDING) follow the shorter ones. That costs less than another message of the
-//! kernel.
+//! Short messages to a peer that takes [bundles](crate::wire::bundle) share a packet. It is open until
+//! it is full, other bundles need its place, or the loop rings the doorbell. So most messages of a busy
+//! endpoint take a short way: a comparison with the message before, and a copy.
 //!
-//! Most packets of a busy endpoint join the run of the packet before. The [`Tail`] is their short
-//! way: a comparison with that packet, and a copy.
+//! Whole messages and bundles of similar lengths form a run, too: [zeros](crate::wire::PADDING) follow
+//! the shorter ones. That costs less than another message of the kernel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,9 @@ use super::{MAX_DATAGRAM, steer, sys};
 use crate::buf::{MsgBuf, copy};
 use crate::mutants::mutant;
 use crate::transport::{Link, MIN_DATAGRAM, NetworkError, TxPacket, TxQueue, Undelivered};
+use crate::wire::bundle::MAX_BUNDLE;
 use crate::wire::checksum::TRAILER_LEN;
-use crate::wire::{HEADER_LEN, HeaderWords};
+use crate::wire::{HEADER_LEN, HeaderWords, bundle};
 
 /// Longest packet that is copied, in bytes. Copying and holding cost the same at 4,000 bytes;
 /// below that length, copying keeps a burst together in the cache.
@@ -41,6 +42,8 @@ const STAGING: usize = 64 * COPY_LIMIT;
 const RUN: usize = 128;
 /// The same before Linux 6.9.
 const OLD_RUN: usize = 64;
+/// Most open bundles. Some clients send to several servers in turn.
+const BUNDLES: usize = 8;
 /// Most packets that are staged.
 const PACKETS: usize = 2 * RUN;
 /// Most runs that are staged.
@@ -77,9 +80,13 @@ pub struct UdpTx {
     open: usize,
     /// The run that the last packet joined.
     last: usize,
-    /// Number of staged packets, without those that have joined through `tail`.
+    /// Number of staged packets.
     packets: usize,
-    tail: Tail,
+    /// Packets that are not staged yet, because more messages may follow in them, the oldest first. At
+    /// most [`BUNDLES`], each for another member or peer.
+    bundles: Vec<OpenBundle>,
+    /// The bundle that the last message joined.
+    last_bundle: usize,
     pieces: Pieces,
     /// References to held msgbufs: their memory does not change until they are sent.
     held: Vec<MsgBuf>,
@@ -103,22 +110,36 @@ pub(super) struct TxCounters {
     pub(super) dropped: u64,
 }
 
-/// Room for more packets at the end of the staging area: packets of the same length, peer and member
-/// as the last packet, which was copied there. They join its run and its piece of memory, so they
-/// need not be looked at one by one before the queue sends them or stages another kind of packet.
-#[derive(Clone, Copy, Default)]
-struct Tail {
-    /// Bytes of each packet.
-    segment: usize,
-    /// How many more packets may join; 0 if there is no tail.
-    left: u32,
-    /// How many have joined.
-    joined: u32,
+/// A packet of one or more whole messages for one member of one peer. [`MAX_BUNDLE`] bytes of the staging
+/// area are its own while it is open.
+#[derive(Clone, Copy)]
+struct OpenBundle {
+    route: UdpRoute,
+    member: u8,
+    /// Where it begins in the staging area.
+    at: usize,
+    /// Bytes of its messages, with headers and the gaps between them.
+    len: usize,
+    messages: u32,
+}
+
+impl OpenBundle {
+    #[inline(always)]
+    fn is_for(&self, route: &UdpRoute, header: HeaderWords) -> bool {
+        (self.member == steer::member_of_message(header) || mutant!(BundleMixesMembers))
+            && self.route == *route
+    }
+
+    /// Its bytes with one more message of `len` bytes, header included.
+    #[inline(always)]
+    fn len_with(&self, len: usize) -> usize {
+        bundle::next(self.len) + len
+    }
 }
 
 impl UdpTx {
     pub(super) fn new(socket: Arc<UdpSocket>, reports: Arc<Reports>) -> Self {
-        let nothing = PacketShape { member: None, len: 0, is_whole: false, may_be_padded: false };
+        let nothing = PacketShape::in_order(None, 0);
         let empty = Run::of(UdpRoute::from(socket.address()), Name::EMPTY, nothing);
         Self {
             run: if socket.offload() { RUN } else { 1 },
@@ -131,7 +152,8 @@ impl UdpTx {
             open: 0,
             last: 0,
             packets: 0,
-            tail: Tail::default(),
+            bundles: Vec::with_capacity(BUNDLES),
+            last_bundle: 0,
             pieces: Pieces::with_capacity(PACKETS * PIECES),
             held: Vec::with_capacity(PACKETS),
             headers: Headers::new(RUNS),
@@ -143,7 +165,7 @@ impl UdpTx {
     /// Sends the staged packets as if the system had refused their runs.
     #[cfg(test)]
     pub(super) fn send_all_apart(&mut self) {
-        self.end_tail();
+        self.close_bundles();
         self.build();
         for run in 0..self.open {
             assert!(self.send_apart(run, &mut Patience::default()));
@@ -172,8 +194,8 @@ impl UdpTx {
         self.counters
     }
 
-    /// The run that a packet joins: the newest one if that admits the packet. A packet that is a
-    /// whole message may also join an older run, before packets that were staged earlier: packets of
+    /// The run that a packet joins: the newest one if that admits the packet. A packet of whole
+    /// messages may also join an older run, before packets that were staged earlier: packets of
     /// different messages may arrive in any order. If no run admits the packet as it is, it may be
     /// padded. Otherwise it begins a new run. `None` if this socket's family cannot reach `route`.
     #[inline]
@@ -185,7 +207,7 @@ impl UdpTx {
                 && run.route == *route
         };
         let is_newest = self.last == self.open.wrapping_sub(1);
-        if self.open > 0 && (shape.is_whole || is_newest) && admits(&self.runs[self.last]) {
+        if self.open > 0 && (shape.may_overtake || is_newest) && admits(&self.runs[self.last]) {
             return Some(self.last);
         }
         self.join_another(route, shape)
@@ -194,7 +216,7 @@ impl UdpTx {
     fn join_another(&mut self, route: &UdpRoute, shape: PacketShape) -> Option<usize> {
         let most = self.run;
         let newest = self.open.saturating_sub(1);
-        let is_free = shape.is_whole || mutant!(LongMessageMixed);
+        let is_free = shape.may_overtake || mutant!(LongMessageMixed);
         let candidates = if is_free && most > 1 { 0..self.open } else { newest..self.open };
         let mut padded = None;
         for at in candidates.rev() {
@@ -226,66 +248,94 @@ impl UdpTx {
         Some(self.last)
     }
 
-    /// Counts a packet that has joined run `at`. Sends all packets if no further one has room.
+    /// Counts a packet that has joined run `at`.
     #[inline]
     fn joined(&mut self, at: usize, len: usize) {
         let run = &mut self.runs[at];
         run.packets += 1;
         run.bytes += len as u32;
         self.packets += 1;
+    }
+
+    /// Sends all packets if run `at` is full, or if the queue has room only for the open bundles.
+    #[inline]
+    fn flush_if_full(&mut self, at: usize) {
+        let run = &self.runs[at];
         let is_full = run.packets > 1
             && (run.packets as usize == self.run
                 || run.len() + run.segment as usize > MAX_DATAGRAM);
-        if is_full || self.open == RUNS || self.packets == PACKETS {
+        if is_full || self.open + BUNDLES >= RUNS || self.packets + BUNDLES >= PACKETS {
             self.flush();
         }
     }
 
-    /// Lets the next packets join run `at` through the tail, if the last packet was copied and the
-    /// run, the staging area and the queue have room. The packet that fills one of them is staged as
-    /// any other, because the queue must send then.
-    #[inline]
-    fn begin_tail(&mut self, at: usize) {
-        let Run { segment, bytes, packets, .. } = self.runs[at];
-        let segment = segment as usize;
-        let in_run = self.run.saturating_sub(packets as usize);
-        let in_queue = (PACKETS - self.packets).min((STAGING - self.used) / segment);
-        let in_datagram = (MAX_DATAGRAM - bytes as usize) / segment;
-        let left = in_run.min(in_queue).min(in_datagram).saturating_sub(1);
-        self.tail = Tail { segment, left: left as u32, joined: 0 };
-    }
-
-    /// Stages a packet through the tail if it fits; otherwise returns false.
+    /// Puts a message behind those of the bundle that the last message joined. False if that is for
+    /// another member or peer, or has no room.
     #[inline(always)]
-    fn join_tail(&mut self, route: &UdpRoute, header: HeaderWords, data: &[u8]) -> bool {
-        let (len, run) = (HEADER_LEN + data.len(), &self.runs[self.last]);
-        let fits = self.tail.left > 0
-            && self.tail.segment == len
-            && run.member == Some(steer::member_of_message(header))
-            && run.route == *route;
+    fn append(&mut self, route: &UdpRoute, header: HeaderWords, data: &[u8]) -> bool {
+        let Some(bundle) = self.bundles.get_mut(self.last_bundle) else { return false };
+        let len = bundle.len_with(HEADER_LEN + data.len());
+        let fits = len <= MAX_BUNDLE && bundle.is_for(route, header);
         if fits {
-            let room = &mut self.staging[self.used..self.used + len];
-            let (head, body) = room.split_at_mut(HEADER_LEN);
-            head.copy_from_slice(&header.to_bytes());
-            copy(data, body);
-            self.used += len;
-            self.tail.left -= 1;
-            self.tail.joined += 1;
+            let room = &mut self.staging[bundle.at..][..len];
+            // The gap. A fixed length is one store.
+            room[bundle.len..][..bundle::ALIGN].fill(0);
+            write(header, data, &mut room[bundle::next(bundle.len)..]);
+            bundle.len = len;
+            bundle.messages += 1;
         }
         fits
     }
 
-    /// Adds the packets of the tail to their run, and ends the tail.
+    /// Puts a message into another bundle. Opens one, unless the message is so long that no second one
+    /// would have room.
+    #[inline(never)]
+    fn bundle(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
+        let len = HEADER_LEN + message.as_slice().len();
+        let own = self.bundles.iter().position(|bundle| bundle.is_for(route, header));
+        if let Some(at) = own
+            && self.bundles[at].len_with(len) <= MAX_BUNDLE
+        {
+            self.last_bundle = at;
+            self.append(route, header, message.as_slice());
+            return;
+        }
+        if len > MAX_BUNDLE / 2 {
+            return self.push(route, message.single_packet(header));
+        }
+        let full = own.or((self.bundles.len() == BUNDLES).then_some(0));
+        if let Some(run) = full.and_then(|at| self.close_bundle(at)) {
+            self.flush_if_full(run);
+        }
+        self.make_room(MAX_BUNDLE);
+        let at = self.used;
+        self.used += MAX_BUNDLE;
+        write(header, message.as_slice(), &mut self.staging[at..][..len]);
+        let member = steer::member_of_message(header);
+        self.last_bundle = self.bundles.len();
+        self.bundles.push(OpenBundle { route: *route, member, at, len, messages: 1 });
+    }
+
+    /// Stages an open bundle. Returns its run, if the peer can be reached.
+    fn close_bundle(&mut self, index: usize) -> Option<usize> {
+        let OpenBundle { route, member, at, len, messages } = self.bundles.remove(index);
+        if self.used == at + MAX_BUNDLE {
+            self.used = at + len;
+        }
+        let shape = PacketShape {
+            member: Some(member),
+            len,
+            may_overtake: true,
+            may_end_run: messages > 1,
+            may_be_padded: self.pads,
+        };
+        self.stage_written(&route, at, shape)
+    }
+
     #[inline]
-    fn end_tail(&mut self) {
-        let Tail { segment, joined, .. } = std::mem::take(&mut self.tail);
-        if joined > 0 && !mutant!(TailForgotten) {
-            let bytes = segment * joined as usize;
-            let run = &mut self.runs[self.last];
-            run.packets += joined;
-            run.bytes += bytes as u32;
-            self.packets += joined as usize;
-            self.pieces.extend(bytes);
+    fn close_bundles(&mut self) {
+        while !self.bundles.is_empty() && !mutant!(BundleForgotten) {
+            self.close_bundle(0);
         }
     }
 
@@ -299,7 +349,7 @@ impl UdpTx {
         self.counters.dropped += 1;
     }
 
-    /// Makes room for a copy of `len` bytes in the staging area.
+    /// Makes room for `len` bytes in the staging area.
     #[inline]
     fn make_room(&mut self, len: usize) {
         if STAGING - self.used < len {
@@ -307,31 +357,40 @@ impl UdpTx {
         }
     }
 
-    /// Copies a packet of `len` bytes with `copy`, and stages it.
+    /// Writes a packet with `write`, and stages it.
     #[inline]
-    fn stage_copy(&mut self, route: &UdpRoute, shape: PacketShape, copy: impl FnOnce(&mut [u8])) {
-        let len = shape.len;
-        self.end_tail();
-        self.make_room(len);
+    fn stage_copy(&mut self, route: &UdpRoute, shape: PacketShape, write: impl FnOnce(&mut [u8])) {
+        self.make_room(shape.len);
         let at = self.used;
-        copy(&mut self.staging[at..at + len]);
-        let Some(run) = self.join(route, shape) else {
-            let copied = self.staging[at..at + len].to_vec();
-            return self.unreachable(route, Some(&copied));
-        };
-        self.used += len;
-        self.pieces.add(run, &self.staging[at..at + len], len, &mut self.runs);
-        self.joined(run, len);
-        // Not if the queue has just been sent.
-        if shape.is_whole && self.open > 0 && !self.runs[run].is_padded() {
-            self.begin_tail(run);
+        write(&mut self.staging[at..][..shape.len]);
+        self.used += shape.len;
+        if let Some(run) = self.stage_written(route, at, shape) {
+            self.flush_if_full(run);
         }
+    }
+
+    /// Stages the packet that lies at offset `at` in the staging area. Returns its run. `None` if this
+    /// socket's family cannot reach `route`.
+    #[inline]
+    fn stage_written(&mut self, route: &UdpRoute, at: usize, shape: PacketShape) -> Option<usize> {
+        let run = self.join(route, shape);
+        let bytes = &self.staging[at..at + shape.len];
+        match run {
+            Some(run) => {
+                self.pieces.add(run, bytes, shape.len, &mut self.runs);
+                self.joined(run, shape.len);
+            }
+            None => {
+                let copied = bytes.to_vec();
+                self.unreachable(route, Some(&copied));
+            }
+        }
+        run
     }
 
     /// Stages a packet in place.
     fn stage_held(&mut self, route: &UdpRoute, packet: &TxPacket<'_>, shape: PacketShape) {
         let (len, ([head, data], trailer)) = (shape.len, packet.pieces());
-        self.end_tail();
         self.make_room(TRAILER_LEN);
         let Some(run) = self.join(route, shape) else {
             return self.unreachable(route, None);
@@ -348,6 +407,7 @@ impl UdpTx {
             self.used += TRAILER_LEN;
         }
         self.joined(run, len);
+        self.flush_if_full(run);
     }
 
     /// Drops a packet to `route` that the system does not send. Reports it, unless the system may
@@ -368,11 +428,10 @@ impl UdpTx {
     /// Sends the only staged packet.
     #[inline]
     fn send_single(&mut self) {
-        let Run { name, bytes, .. } = self.runs[0];
-        if !self.held.is_empty() {
+        let Some(bytes) = self.pieces.first().and_then(|vector| self.staged(vector)) else {
             return self.send_runs();
-        }
-        match sys::send_one(self.socket.fd(), &self.staging[..bytes as usize], &name) {
+        };
+        match sys::send_one(self.socket.fd(), bytes, &self.runs[0].name) {
             Ok(_) => self.sent(0, 1),
             Err(Errno::NOBUFS) => self.counters.dropped += 1,
             Err(errno) => self.send_again(errno),
@@ -451,10 +510,15 @@ impl UdpTx {
     #[cold]
     fn only_piece(&self, at: usize) -> Option<Vec<u8>> {
         let Run { first, pieces, .. } = self.runs[at];
-        let vector = self.pieces.sorted[first as usize];
-        let offset = (vector.iov_base as usize).checked_sub(self.staging.as_ptr() as usize)?;
-        let bytes = self.staging.get(offset..offset.checked_add(vector.iov_len)?)?;
+        let bytes = self.staged(self.pieces.sorted[first as usize])?;
         (pieces == 1).then(|| bytes.to_vec())
+    }
+
+    /// The bytes of a piece, if it lies in the staging area.
+    #[inline]
+    fn staged(&self, piece: libc::iovec) -> Option<&[u8]> {
+        let at = (piece.iov_base as usize).checked_sub(self.staging.as_ptr() as usize)?;
+        self.staging.get(at..at.checked_add(piece.iov_len)?)
     }
 
     /// What to do about an error of a call that sends.
@@ -535,9 +599,8 @@ impl UdpTx {
     /// The bytes of a packet that lies in the staging area, in one piece.
     #[cold]
     fn copy_of(&self, packet: &[libc::iovec]) -> Option<Vec<u8>> {
-        let [vector] = packet else { return None };
-        let offset = (vector.iov_base as usize).checked_sub(self.staging.as_ptr() as usize)?;
-        Some(self.staging.get(offset..offset.checked_add(vector.iov_len)?)?.to_vec())
+        let [piece] = packet else { return None };
+        self.staged(*piece).map(<[u8]>::to_vec)
     }
 
     /// Points one header per run to its packets.
@@ -629,6 +692,14 @@ enum Verdict {
     Refused,
 }
 
+/// Writes a packet of one message.
+#[inline(always)]
+fn write(header: HeaderWords, data: &[u8], room: &mut [u8]) {
+    let (head, body) = room.split_at_mut(HEADER_LEN);
+    head.copy_from_slice(&header.to_bytes());
+    copy(data, body);
+}
+
 /// Moves the first `len` bytes of the memory that `rest` describes to `packet`.
 #[cold]
 fn cut(rest: &mut Vec<libc::iovec>, packet: &mut Vec<libc::iovec>, mut len: usize) {
@@ -651,8 +722,10 @@ impl TxQueue for UdpTx {
     #[inline]
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
         assert!(bytes.len() <= MIN_DATAGRAM, "push_bytes: {} bytes are too long", bytes.len());
+        // Control messages keep their place behind the messages before them.
+        self.close_bundles();
         let member = steer::member_of(bytes);
-        let shape = PacketShape { member, len: bytes.len(), is_whole: false, may_be_padded: false };
+        let shape = PacketShape::in_order(member, bytes.len());
         self.stage_copy(route, shape, |room| room.copy_from_slice(bytes));
     }
 
@@ -662,7 +735,8 @@ impl TxQueue for UdpTx {
         let shape = PacketShape {
             member: steer::member_of(head),
             len: packet.len(),
-            is_whole,
+            may_overtake: is_whole,
+            may_end_run: !is_whole,
             may_be_padded: self.pads && is_whole && trailer.is_none(),
         };
         if shape.len > COPY_LIMIT {
@@ -679,18 +753,21 @@ impl TxQueue for UdpTx {
         route: &UdpRoute,
         header: HeaderWords,
         message: &mut MsgBuf,
-        _: bool,
+        takes_bundles: bool,
     ) {
-        if header.has_trailer() || !self.join_tail(route, header, message.as_slice()) {
+        if !takes_bundles || header.has_trailer() {
             self.push(route, message.single_packet(header));
+        } else if !self.append(route, header, message.as_slice()) {
+            self.bundle(route, header, message);
         }
     }
 
     #[inline]
     fn flush(&mut self) {
-        self.end_tail();
+        self.close_bundles();
         match self.packets {
-            0 => return,
+            // Packets for peers that cannot be reached may have used memory.
+            0 => return self.used = 0,
             1 => self.send_single(),
             _ => self.send_runs(),
         }

@@ -1,5 +1,6 @@
 //! Tests of the transport over real sockets, through its traits.
 
+mod bundles;
 mod capacity;
 mod ecn;
 mod errors;
@@ -228,14 +229,14 @@ fn a_run_that_the_system_refuses_is_sent_one_by_one() {
 }
 
 #[test]
-fn small_messages_join_the_last_run_without_a_change_of_order_or_bytes() {
+fn small_messages_join_runs_without_a_change_of_bytes() {
     let (mut client, mut server) = (open(V4), open(V4));
     let to = server.local_route();
     warm_up(&mut client, &mut server);
     let (connection, head) = (ConnectionId::from_u64(7), Head::new(Kind::Request, Flags::NONE));
     let mut number = 0;
     let mut sent = vec![];
-    // Runs of several lengths, a full run, and a packet of another kind in the middle of a run.
+    // Several lengths, more than a run has, and a packet of another kind in the middle of a run.
     for (len, count) in [(32, 5), (50, 1), (0, 3), (50, 300), (33, 2), (2_000, 60), (3_000, 3)] {
         for _ in 0..count {
             let mut message = message(len);
