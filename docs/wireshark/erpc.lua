@@ -808,9 +808,9 @@ local function message_run(datagram)
         local head = part(datagram.buffer, datagram.at + at, HEADER)
         if at + HEADER > datagram.has then return nil end
         local stop = at + HEADER + head:uint(20, 4)
-        if not may_be_padded(parse_vkf(head:uint(8, 1)), head:uint(9, 3)) or stop >= datagram.has then
-            return nil
-        end
+        local vkf = parse_vkf(head:uint(8, 1))
+        local is_whole = vkf.version == VERSION and may_be_padded(vkf, head:uint(9, 3))
+        if not is_whole or stop >= datagram.has then return nil end
         local behind = datagram:raw(stop, math.min(datagram.has - stop, MAX_PADDING + 8))
         local other = behind:find("[^%z]")
         if not other then return nil end

@@ -64,8 +64,7 @@ pub(crate) struct ClientArgs {
     /// Bytes of an answer (w1, w2) [default: 32]
     #[arg(long)]
     resp: Option<usize>,
-    /// One datagram per packet, without UDP_SEGMENT and UDP_GRO, to compare with `raw` and `raw
-    /// --mmsg`
+    /// Without UDP_SEGMENT and UDP_GRO, as on a network card without offload
     #[arg(long)]
     no_offload: bool,
     /// Call from tasks on this many threads of a tokio runtime, through a shared client (w4). Each

@@ -44,8 +44,7 @@ pub(crate) struct ServerArgs {
     /// Largest datagram, in bytes [default: what the interface carries]
     #[arg(long)]
     max_datagram: Option<usize>,
-    /// One datagram per packet, without UDP_SEGMENT and UDP_GRO, to compare with `raw` and `raw
-    /// --mmsg`
+    /// Without UDP_SEGMENT and UDP_GRO, as on a network card without offload
     #[arg(long)]
     no_offload: bool,
     #[command(flatten)]

@@ -42,9 +42,12 @@ pub(crate) struct Unread {
 
 impl Unread {
     pub(crate) fn new(transport: &Capabilities) -> Self {
-        let datagrams = transport.rx_capacity / transport.charge.charge(HEADER_LEN);
-        let packets = if transport.bundles { MAX_BUNDLE / HEADER_LEN } else { 1 };
-        let holds = datagrams.saturating_mul(packets as u32).clamp(1, MOST);
+        let datagrams = |len| transport.rx_capacity / transport.charge.charge(len);
+        let in_bundles = match transport.bundles {
+            true => datagrams(MAX_BUNDLE).saturating_mul((MAX_BUNDLE / HEADER_LEN) as u32),
+            false => 0,
+        };
+        let holds = datagrams(HEADER_LEN).max(in_bundles).clamp(1, MOST);
         Self { read_until: Instant::ZERO, counted_from: Instant::ZERO, left: holds, holds }
     }
 

@@ -271,8 +271,9 @@ pub trait TxQueue {
     /// `header` and `message`. A queue that copies packets overrides this, so that it writes the
     /// header to its own memory, and not to the msgbuf first.
     ///
-    /// If the peer `takes_bundles`, the queue may put the packet behind another one that it has staged
-    /// for the same route, in one datagram: see [`wire::bundle`](crate::wire::bundle).
+    /// If the peer `takes_bundles`, the queue may put the packet into one datagram with others for
+    /// the same route: see [`wire::bundle`](crate::wire::bundle). Packets that are pushed later may
+    /// then be sent earlier, except those of [`TxQueue::push_bytes`] to this route.
     #[inline]
     fn push_single(
         &mut self,

@@ -70,9 +70,10 @@ pub struct UdpRx {
     member: Option<Member>,
     /// Whether the burst consists of strays from other members.
     strays: bool,
-    /// Number of filled buffers since the last empty poll, and of the datagrams in them.
+    /// Number of datagrams since the last empty poll, and of packets handed out from them. A bundle
+    /// counts as one packet.
     run: u32,
-    run_datagrams: u32,
+    run_packets: u32,
     /// Whether to request many datagrams: several have arrived since the last empty poll, or in the
     /// latest period between two empty polls in which any arrived.
     expect_many: bool,
@@ -106,7 +107,8 @@ const SINGLES: u32 = 64;
 /// Counters since the queue was created.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RxCounters {
-    pub(super) datagrams: u64,
+    /// Those that peers have sent. A bundle is one.
+    pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) truncated: u64,
     /// Strays lost because their member's inbox was full.
@@ -184,7 +186,7 @@ impl UdpRx {
             member,
             strays: false,
             run: 0,
-            run_datagrams: 0,
+            run_packets: 0,
             expect_many: false,
             many: DATAGRAMS,
             coalescing: false,
@@ -214,8 +216,8 @@ impl UdpRx {
     /// Strays count at the member that they name.
     pub(super) fn counters(&self) -> RxCounters {
         let strays = self.member.as_ref().map_or((0, 0), Member::taken);
-        let RxCounters { datagrams, bytes, .. } = self.counters;
-        RxCounters { datagrams: datagrams + strays.0, bytes: bytes + strays.1, ..self.counters }
+        let RxCounters { packets, bytes, .. } = self.counters;
+        RxCounters { packets: packets + strays.0, bytes: bytes + strays.1, ..self.counters }
     }
 
     /// Makes the kernel report marks, also those of packets that are already queued.
@@ -371,11 +373,11 @@ impl UdpRx {
     #[inline]
     fn end_run(&mut self) {
         self.expect_many = self.run > 1;
-        self.singles = if self.run_datagrams > 1 { 0 } else { self.singles + 1 };
+        self.singles = if self.run_packets > 1 { 0 } else { self.singles + 1 };
         if self.coalescing && self.singles >= SINGLES {
             self.stop_coalescing();
         }
-        (self.run, self.run_datagrams) = (0, 0);
+        (self.run, self.run_packets) = (0, 0);
     }
 
     /// Stops coalescing. If packets are queued at that moment, starts again, because they may be
@@ -391,8 +393,9 @@ impl UdpRx {
         }
     }
 
-    /// Returns whether another member must receive a datagram, which lies at `range` in the buffers. If
-    /// so, passes it on. If that member's inbox is full, the datagram is lost and counted as overflow.
+    /// Returns whether another member must receive a datagram, which lies at `range` in the
+    /// buffers. If so, passes it on. If that member's inbox is full, the datagram is lost and
+    /// counted as overflow.
     fn passed_on(&mut self, range: Range<usize>, name: usize) -> bool {
         let Some(member) = &self.member else { return false };
         let datagram = &self.buffers[range];
@@ -406,17 +409,18 @@ impl UdpRx {
     /// Fills the burst from the received datagrams.
     #[inline]
     fn hand_out(&mut self) -> usize {
-        let (mut count, before) = (0, self.counters.datagrams);
+        let (mut count, before) = (0, self.counters.packets);
         while count < MAX_BURST && self.next < self.received {
             count = self.hand_out_datagram(count);
         }
-        let datagrams = (self.counters.datagrams - before) as u32;
-        self.run_datagrams = self.run_datagrams.saturating_add(datagrams);
+        let packets = (self.counters.packets - before) as u32;
+        self.run_packets = self.run_packets.saturating_add(packets);
         self.count = count;
         count
     }
 
-    /// Adds packets of the next buffer to the `count` packets of the burst. Returns their new number.
+    /// Adds packets of the next datagram to the `count` packets of the burst. Returns their new
+    /// number.
     #[inline]
     fn hand_out_datagram(&mut self, mut count: usize) -> usize {
         let name = self.next;
@@ -435,7 +439,10 @@ impl UdpRx {
             if is_long && range.len() > self.max_datagram {
                 self.counters.truncated += 1;
                 at = end;
-            } else if checks_strays && self.passed_on(range.clone(), name) {
+            } else if checks_strays
+                && at.is_multiple_of(segment)
+                && self.passed_on(range.clone(), name)
+            {
                 at = end;
             } else {
                 let mut rest = &self.buffers[range];
@@ -452,7 +459,7 @@ impl UdpRx {
                 }
                 at = end - rest.len() as u32;
                 self.counters.bytes += u64::from(at - first);
-                self.counters.datagrams += u64::from(at == end);
+                self.counters.packets += u64::from(at == end);
             }
             if at == end {
                 end = len.min(end + segment);
@@ -495,7 +502,7 @@ impl RxQueue for UdpRx {
         if received == 0 {
             if std::mem::take(&mut self.failed) {
                 self.emptied = false;
-            } else if self.run_datagrams > 0 {
+            } else if self.run_packets > 0 {
                 self.end_run();
             }
             self.count = 0;
@@ -510,7 +517,7 @@ impl RxQueue for UdpRx {
         }
         (self.received, self.next) = (received, 0);
         let count = self.hand_out();
-        if !self.coalescing && self.run_datagrams >= COALESCE_FROM && self.socket.offload() {
+        if !self.coalescing && self.run_packets >= COALESCE_FROM && self.socket.offload() {
             self.coalesce(true);
         }
         count

@@ -252,7 +252,7 @@ impl Transport for UdpTransport {
     fn stats(&self) -> TransportStats {
         let (rx, tx) = (self.rx.counters(), self.tx.counters());
         TransportStats {
-            rx_packets: rx.datagrams,
+            rx_packets: rx.packets,
             rx_bytes: rx.bytes,
             tx_packets: tx.packets,
             tx_bytes: tx.bytes,

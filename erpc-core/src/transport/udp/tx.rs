@@ -6,12 +6,14 @@
 //! call costs as much for a long run as for a short one, so the queue collects packets until a run
 //! is full or the loop rings the doorbell.
 //!
-//! Short messages to a peer that takes [bundles](crate::wire::bundle) share a packet. It is open until
-//! it is full, other bundles need its place, or the loop rings the doorbell. So most messages of a busy
-//! endpoint take a short way: a comparison with the message before, and a copy.
+//! Short messages to a peer that takes [bundles](crate::wire::bundle) share a datagram. It is open
+//! until it is full, another peer needs its place, or the loop rings the doorbell. So most messages
+//! of a busy endpoint take a short way: a comparison with the message before, and a copy. A bundle
+//! that is closed is staged as one packet.
 //!
-//! Whole messages and bundles of similar lengths form a run, too: [zeros](crate::wire::PADDING) follow
-//! the shorter ones. That costs less than another message of the kernel.
+//! Whole messages and bundles of similar lengths form a run, too:
+//! [zeros](crate::wire::PADDING) follow the shorter ones. That costs less than another message of
+//! the kernel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,12 +44,12 @@ const STAGING: usize = 64 * COPY_LIMIT;
 const RUN: usize = 128;
 /// The same before Linux 6.9.
 const OLD_RUN: usize = 64;
-/// Most open bundles. Some clients send to several servers in turn.
-const BUNDLES: usize = 8;
-/// Most packets that are staged.
-const PACKETS: usize = 2 * RUN;
-/// Most runs that are staged.
-pub(super) const RUNS: usize = 64;
+/// Most open bundles: for endpoints that send to several peers in turn.
+const BUNDLES: usize = 4;
+/// Most packets that are staged, with those that the open bundles become.
+const PACKETS: usize = 2 * RUN + BUNDLES;
+/// Most runs that are staged, likewise.
+pub(super) const RUNS: usize = 64 + BUNDLES;
 /// Most pieces of memory of a packet: header, data, and trailer or padding.
 const PIECES: usize = 3;
 
@@ -82,7 +84,7 @@ pub struct UdpTx {
     last: usize,
     /// Number of staged packets.
     packets: usize,
-    /// Packets that are not staged yet, because more messages may follow in them, the oldest first. At
+    /// Bundles that are not staged yet, because more messages may join them, the oldest first. At
     /// most [`BUNDLES`], each for another member or peer.
     bundles: Vec<OpenBundle>,
     /// The bundle that the last message joined.
@@ -110,8 +112,8 @@ pub(super) struct TxCounters {
     pub(super) dropped: u64,
 }
 
-/// A packet of one or more whole messages for one member of one peer. [`MAX_BUNDLE`] bytes of the staging
-/// area are its own while it is open.
+/// One or more whole messages for one member of one peer. While the bundle is open,
+/// [`MAX_BUNDLE`] bytes of the staging area are its own.
 #[derive(Clone, Copy)]
 struct OpenBundle {
     route: UdpRoute,
@@ -269,8 +271,8 @@ impl UdpTx {
         }
     }
 
-    /// Puts a message behind those of the bundle that the last message joined. False if that is for
-    /// another member or peer, or has no room.
+    /// Puts a message behind those of the bundle that the last message joined. False if that is
+    /// for another member or peer, or has no room.
     #[inline(always)]
     fn append(&mut self, route: &UdpRoute, header: HeaderWords, data: &[u8]) -> bool {
         let Some(bundle) = self.bundles.get_mut(self.last_bundle) else { return false };
@@ -287,8 +289,8 @@ impl UdpTx {
         fits
     }
 
-    /// Puts a message into another bundle. Opens one, unless the message is so long that no second one
-    /// would have room.
+    /// Puts a message into another bundle. Opens one, unless the message is so long that no second
+    /// one would have room.
     #[inline(never)]
     fn bundle(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
         let len = HEADER_LEN + message.as_slice().len();
@@ -303,8 +305,10 @@ impl UdpTx {
         if len > MAX_BUNDLE / 2 {
             return self.push(route, message.single_packet(header));
         }
-        let full = own.or((self.bundles.len() == BUNDLES).then_some(0));
-        if let Some(run) = full.and_then(|at| self.close_bundle(at)) {
+        // With more peers in turn than places, the older bundles go on. The newest one lies last in
+        // the staging area, so the rest of its room is not lost.
+        let closed = own.or((self.bundles.len() == BUNDLES).then_some(BUNDLES - 1));
+        if let Some(run) = closed.and_then(|at| self.close_bundle(at, false)) {
             self.flush_if_full(run);
         }
         self.make_room(MAX_BUNDLE);
@@ -316,8 +320,9 @@ impl UdpTx {
         self.bundles.push(OpenBundle { route: *route, member, at, len, messages: 1 });
     }
 
-    /// Stages an open bundle. Returns its run, if the peer can be reached.
-    fn close_bundle(&mut self, index: usize) -> Option<usize> {
+    /// Stages an open bundle. Returns its run, if the peer can be reached. `is_last`: no other one
+    /// for this peer may follow soon, so the bundle may end a run.
+    fn close_bundle(&mut self, index: usize, is_last: bool) -> Option<usize> {
         let OpenBundle { route, member, at, len, messages } = self.bundles.remove(index);
         if self.used == at + MAX_BUNDLE {
             self.used = at + len;
@@ -326,7 +331,7 @@ impl UdpTx {
             member: Some(member),
             len,
             may_overtake: true,
-            may_end_run: messages > 1,
+            may_end_run: messages > 1 && (is_last || !self.pads),
             may_be_padded: self.pads,
         };
         self.stage_written(&route, at, shape)
@@ -335,7 +340,14 @@ impl UdpTx {
     #[inline]
     fn close_bundles(&mut self) {
         while !self.bundles.is_empty() && !mutant!(BundleForgotten) {
-            self.close_bundle(0);
+            self.close_bundle(0, true);
+        }
+    }
+
+    /// Stages the open bundles for a peer.
+    fn close_bundles_for(&mut self, route: &UdpRoute) {
+        while let Some(at) = self.bundles.iter().position(|bundle| bundle.route == *route) {
+            self.close_bundle(at, true);
         }
     }
 
@@ -722,8 +734,8 @@ impl TxQueue for UdpTx {
     #[inline]
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
         assert!(bytes.len() <= MIN_DATAGRAM, "push_bytes: {} bytes are too long", bytes.len());
-        // Control messages keep their place behind the messages before them.
-        self.close_bundles();
+        // A control message must not overtake messages to the same peer.
+        self.close_bundles_for(route);
         let member = steer::member_of(bytes);
         let shape = PacketShape::in_order(member, bytes.len());
         self.stage_copy(route, shape, |room| room.copy_from_slice(bytes));
@@ -777,6 +789,9 @@ impl TxQueue for UdpTx {
 
 impl std::fmt::Debug for UdpTx {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("UdpTx").field("staged", &self.packets).finish_non_exhaustive()
+        f.debug_struct("UdpTx")
+            .field("staged", &self.packets)
+            .field("bundles", &self.bundles.len())
+            .finish_non_exhaustive()
     }
 }
