@@ -261,11 +261,11 @@ fn bundles_of_another_member_are_passed_on_whole() {
     let socket = StdSocket::bind(V4).unwrap();
     let mut client = open(V4);
     // A member that does not coalesce yet cannot detect strays.
-    for member in 0..2 {
-        while !group[member].rx.is_coalescing() {
-            let packet = group::header(member as u8, Kind::Request, 0);
+    for (index, member) in group.iter_mut().enumerate() {
+        while !member.rx.is_coalescing() {
+            let packet = group::header(index as u8, Kind::Request, 0);
             send(&mut client, &to, &[&packet[..]; 8]);
-            receive(&mut group[member], 8);
+            receive(member, 8);
         }
     }
     // A run of two bundles for different members, as a network card's driver may coalesce it.
