@@ -20,12 +20,13 @@ pub const MAX_BUNDLE: usize = 1_052;
 /// Packets begin at multiples of this, in bytes.
 pub const ALIGN: usize = 8;
 
-/// The first packet of a datagram, and the bytes of the others: none if it is the only one. `datagram`
-/// may be anything: what is no bundle is one packet, which the protocol checks.
+/// The length of a datagram's first packet, in bytes, and the bytes from the second packet on: none
+/// if the first one is the only one. `datagram` may be anything: what is no bundle is one packet,
+/// which the protocol checks.
 #[inline(always)]
 #[must_use]
-pub fn split_first(datagram: &[u8]) -> (&[u8], &[u8]) {
-    let alone = (datagram, &[][..]);
+pub fn split_first(datagram: &[u8]) -> (usize, &[u8]) {
+    let alone = (datagram.len(), &[][..]);
     // Without a look at the bytes, which may not be in the cache yet.
     if datagram.len() > MAX_BUNDLE {
         return alone;
@@ -38,17 +39,19 @@ pub fn split_first(datagram: &[u8]) -> (&[u8], &[u8]) {
         return alone;
     }
     let (packet, rest) = datagram.split_at(at as usize);
-    let (Some(next), Some((_, last_word))) =
-        (HeaderWords::read(rest), packet.split_last_chunk::<ALIGN>())
-    else {
-        return alone;
-    };
-    let gap = u64::from_le_bytes(*last_word) >> 1 >> (63 - 8 * (at - len));
+    let Some(next) = HeaderWords::read(rest) else { return alone };
     // Padding has no version.
     let is_bundle = next.head().version() == VERSION
         && (header.head().is_first_of_message() || mutant!(BundleOfAnyKind))
-        && gap == 0;
-    if is_bundle { (&packet[..len as usize], rest) } else { alone }
+        && (len == at || ends_with_zeros(packet, at - len));
+    if is_bundle { (len as usize, rest) } else { alone }
+}
+
+/// Whether the last `zeros` bytes of `bytes` are 0, 1 to 7.
+#[inline(always)]
+fn ends_with_zeros(bytes: &[u8], zeros: u64) -> bool {
+    let last_word = bytes.last_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    last_word >> (64 - 8 * zeros) == 0
 }
 
 /// Where the next packet of a bundle begins, if the packets before it have so many bytes.
@@ -85,8 +88,8 @@ mod tests {
     fn split(mut datagram: &[u8]) -> Vec<&[u8]> {
         let mut packets = Vec::new();
         loop {
-            let (packet, rest) = split_first(datagram);
-            packets.push(packet);
+            let (len, rest) = split_first(datagram);
+            packets.push(&datagram[..len]);
             if rest.is_empty() {
                 return packets;
             }
@@ -157,7 +160,7 @@ mod tests {
             (two(request(&[1; MAX_BUNDLE - 2 * HEADER_LEN])), "more bytes than a bundle has"),
             (Vec::new(), "no bytes"),
         ] {
-            assert_eq!(split_first(&datagram), (&datagram[..], &[][..]), "{what}");
+            assert_eq!(split_first(&datagram), (datagram.len(), &[][..]), "{what}");
         }
     }
 }

@@ -272,9 +272,8 @@ impl DpdkRx {
         while self.count < MAX_BURST {
             // SAFETY: the bytes lie in a mbuf that is ours at least until the next `give_back`.
             let bytes = unsafe { slice::from_raw_parts(lent.data, lent.len as usize) };
-            let (packet, rest) = bundle::split_first(bytes);
-            self.lent[self.count] =
-                Lent { data: packet.as_ptr(), len: packet.len() as u32, ..lent };
+            let (len, rest) = bundle::split_first(bytes);
+            self.lent[self.count] = Lent { len: len as u32, ..lent };
             self.count += 1;
             if rest.is_empty() {
                 return None;

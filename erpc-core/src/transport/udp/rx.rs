@@ -448,10 +448,9 @@ impl UdpRx {
                 let mut rest = &self.buffers[range];
                 let first = at;
                 loop {
-                    let (packet, others) = bundle::split_first(rest);
+                    let (len, others) = bundle::split_first(rest);
                     let place = start as u32 + end - rest.len() as u32;
-                    self.packets[count] =
-                        Packet { at: place, len: packet.len() as u32, name: name as u32 };
+                    self.packets[count] = Packet { at: place, len: len as u32, name: name as u32 };
                     (rest, count) = (others, count + 1);
                     if rest.is_empty() || count == MAX_BURST {
                         break;

@@ -58,9 +58,9 @@ impl Strays {
     fn add(&mut self, name: &Name, marked: bool, datagram: &[u8]) {
         let mut rest = datagram;
         loop {
-            let (packet, others) = bundle::split_first(rest);
+            let (len, others) = bundle::split_first(rest);
             let at = self.bytes.len() + datagram.len() - rest.len();
-            self.packets.push(Stray { name: *name, bytes: at..at + packet.len(), marked });
+            self.packets.push(Stray { name: *name, bytes: at..at + len, marked });
             rest = others;
             if rest.is_empty() {
                 break;

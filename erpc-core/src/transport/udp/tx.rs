@@ -84,9 +84,9 @@ pub struct UdpTx {
     last: usize,
     /// Number of staged packets.
     packets: usize,
-    /// Bundles that are not staged yet, because more messages may join them, the oldest first. At
-    /// most [`BUNDLES`], each for another member or peer.
-    bundles: Vec<OpenBundle>,
+    /// Bundles that are not staged yet, because more messages may join them. Each is for another
+    /// member or peer.
+    bundles: [Option<OpenBundle>; BUNDLES],
     /// The bundle that the last message joined.
     last_bundle: usize,
     pieces: Pieces,
@@ -154,7 +154,7 @@ impl UdpTx {
             open: 0,
             last: 0,
             packets: 0,
-            bundles: Vec::with_capacity(BUNDLES),
+            bundles: [None; BUNDLES],
             last_bundle: 0,
             pieces: Pieces::with_capacity(PACKETS * PIECES),
             held: Vec::with_capacity(PACKETS),
@@ -275,7 +275,7 @@ impl UdpTx {
     /// for another member or peer, or has no room.
     #[inline(always)]
     fn append(&mut self, route: &UdpRoute, header: HeaderWords, data: &[u8]) -> bool {
-        let Some(bundle) = self.bundles.get_mut(self.last_bundle) else { return false };
+        let Some(bundle) = &mut self.bundles[self.last_bundle] else { return false };
         let len = bundle.len_with(HEADER_LEN + data.len());
         let fits = len <= MAX_BUNDLE && bundle.is_for(route, header);
         if fits {
@@ -294,21 +294,22 @@ impl UdpTx {
     #[inline(never)]
     fn bundle(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
         let len = HEADER_LEN + message.as_slice().len();
-        let own = self.bundles.iter().position(|bundle| bundle.is_for(route, header));
-        if let Some(at) = own
-            && self.bundles[at].len_with(len) <= MAX_BUNDLE
+        let is_own = |bundle: &OpenBundle| bundle.is_for(route, header);
+        let own = self.bundles.iter().position(|place| place.as_ref().is_some_and(is_own));
+        if let Some(bundle) = own.and_then(|at| self.bundles[at])
+            && bundle.len_with(len) <= MAX_BUNDLE
         {
-            self.last_bundle = at;
+            self.last_bundle = own.unwrap_or_default();
             self.append(route, header, message.as_slice());
             return;
         }
         if len > MAX_BUNDLE / 2 {
             return self.push(route, message.single_packet(header));
         }
-        // With more peers in turn than places, the older bundles go on. The newest one lies last in
-        // the staging area, so the rest of its room is not lost.
-        let closed = own.or((self.bundles.len() == BUNDLES).then_some(BUNDLES - 1));
-        if let Some(run) = closed.and_then(|at| self.close_bundle(at, false)) {
+        // With more peers in turn than places, they share the last place, and the others go on.
+        let free = || self.bundles.iter().position(Option::is_none);
+        let place = own.or_else(free).unwrap_or(BUNDLES - 1);
+        if let Some(run) = self.close_bundle(place, false) {
             self.flush_if_full(run);
         }
         self.make_room(MAX_BUNDLE);
@@ -316,14 +317,15 @@ impl UdpTx {
         self.used += MAX_BUNDLE;
         write(header, message.as_slice(), &mut self.staging[at..][..len]);
         let member = steer::member_of_message(header);
-        self.last_bundle = self.bundles.len();
-        self.bundles.push(OpenBundle { route: *route, member, at, len, messages: 1 });
+        self.bundles[place] = Some(OpenBundle { route: *route, member, at, len, messages: 1 });
+        self.last_bundle = place;
     }
 
-    /// Stages an open bundle. Returns its run, if the peer can be reached. `is_last`: no other one
-    /// for this peer may follow soon, so the bundle may end a run.
-    fn close_bundle(&mut self, index: usize, is_last: bool) -> Option<usize> {
-        let OpenBundle { route, member, at, len, messages } = self.bundles.remove(index);
+    /// Stages an open bundle. Returns its run, if there is one and the peer can be reached.
+    /// `is_last`: no other one for this peer may follow soon, so the bundle may end a run.
+    fn close_bundle(&mut self, place: usize, is_last: bool) -> Option<usize> {
+        let OpenBundle { route, member, at, len, messages } = self.bundles[place].take()?;
+        // The rest of its room, if nothing lies behind.
         if self.used == at + MAX_BUNDLE {
             self.used = at + len;
         }
@@ -339,15 +341,19 @@ impl UdpTx {
 
     #[inline]
     fn close_bundles(&mut self) {
-        while !self.bundles.is_empty() && !mutant!(BundleForgotten) {
-            self.close_bundle(0, true);
+        for place in 0..BUNDLES {
+            if self.bundles[place].is_some() && !mutant!(BundleForgotten) {
+                self.close_bundle(place, true);
+            }
         }
     }
 
     /// Stages the open bundles for a peer.
     fn close_bundles_for(&mut self, route: &UdpRoute) {
-        while let Some(at) = self.bundles.iter().position(|bundle| bundle.route == *route) {
-            self.close_bundle(at, true);
+        for place in 0..BUNDLES {
+            if self.bundles[place].is_some_and(|bundle| bundle.route == *route) {
+                self.close_bundle(place, true);
+            }
         }
     }
 
@@ -791,7 +797,7 @@ impl std::fmt::Debug for UdpTx {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UdpTx")
             .field("staged", &self.packets)
-            .field("bundles", &self.bundles.len())
+            .field("bundles", &self.bundles.iter().flatten().count())
             .finish_non_exhaustive()
     }
 }
