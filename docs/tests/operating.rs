@@ -108,6 +108,6 @@ fn counters_show_the_size_of_packets_and_lost_ones() -> Outcome {
     assert!(payload >= 1_024);
 
     let stats = server.stats();
-    println!("{} packets lost in the receive buffer", stats.transport.rx_overflow);
+    println!("{} datagrams lost in the receive buffer", stats.transport.rx_overflow);
     Ok(())
 }
