@@ -21,6 +21,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::bundles::{BUNDLES, OpenBundle, OpenBundles};
 use super::pieces::Pieces;
 use super::reports::Reports;
 use super::route::{Name, UdpRoute};
@@ -28,12 +29,12 @@ use super::run::{PacketShape, Run};
 use super::socket::UdpSocket;
 use super::sys::{Control, Headers};
 use super::{MAX_DATAGRAM, steer, sys};
-use crate::buf::{MsgBuf, copy};
+use crate::buf::MsgBuf;
 use crate::mutants::mutant;
 use crate::transport::{Link, MIN_DATAGRAM, NetworkError, TxPacket, TxQueue, Undelivered};
 use crate::wire::bundle::MAX_BUNDLE;
 use crate::wire::checksum::TRAILER_LEN;
-use crate::wire::{HEADER_LEN, HeaderWords, bundle};
+use crate::wire::{HEADER_LEN, HeaderWords};
 
 /// Longest packet that is copied, in bytes. Copying and holding cost the same at 4,000 bytes;
 /// below that length, copying keeps a burst together in the cache.
@@ -44,8 +45,6 @@ const STAGING: usize = 64 * COPY_LIMIT;
 const RUN: usize = 128;
 /// The same before Linux 6.9.
 const OLD_RUN: usize = 64;
-/// Most open bundles: for endpoints that send to several peers in turn.
-const BUNDLES: usize = 4;
 /// Most packets that are staged, with those that the open bundles become.
 const PACKETS: usize = 2 * RUN + BUNDLES;
 /// Most runs that are staged, likewise.
@@ -84,11 +83,8 @@ pub struct UdpTx {
     last: usize,
     /// Number of staged packets.
     packets: usize,
-    /// Bundles that are not staged yet, because more messages may join them. Each is for another
-    /// member or peer.
-    bundles: [Option<OpenBundle>; BUNDLES],
-    /// The bundle that the last message joined.
-    last_bundle: usize,
+    /// Bundles that are not staged yet, because more messages may join them.
+    bundles: OpenBundles,
     pieces: Pieces,
     /// References to held msgbufs: their memory does not change until they are sent.
     held: Vec<MsgBuf>,
@@ -112,33 +108,6 @@ pub(super) struct TxCounters {
     pub(super) dropped: u64,
 }
 
-/// One or more whole messages for one member of one peer. While the bundle is open,
-/// [`MAX_BUNDLE`] bytes of the staging area are its own.
-#[derive(Clone, Copy)]
-struct OpenBundle {
-    route: UdpRoute,
-    member: u8,
-    /// Where it begins in the staging area.
-    at: usize,
-    /// Bytes of its messages, with headers and the gaps between them.
-    len: usize,
-    messages: u32,
-}
-
-impl OpenBundle {
-    #[inline(always)]
-    fn is_for(&self, route: &UdpRoute, header: HeaderWords) -> bool {
-        (self.member == steer::member_of_message(header) || mutant!(BundleMixesMembers))
-            && self.route == *route
-    }
-
-    /// Its bytes with one more message of `len` bytes, header included.
-    #[inline(always)]
-    fn len_with(&self, len: usize) -> usize {
-        bundle::next(self.len) + len
-    }
-}
-
 impl UdpTx {
     pub(super) fn new(socket: Arc<UdpSocket>, reports: Arc<Reports>) -> Self {
         let nothing = PacketShape::in_order(None, 0);
@@ -154,8 +123,7 @@ impl UdpTx {
             open: 0,
             last: 0,
             packets: 0,
-            bundles: [None; BUNDLES],
-            last_bundle: 0,
+            bundles: OpenBundles::default(),
             pieces: Pieces::with_capacity(PACKETS * PIECES),
             held: Vec::with_capacity(PACKETS),
             headers: Headers::new(RUNS),
@@ -167,7 +135,7 @@ impl UdpTx {
     /// Sends the staged packets as if the system had refused their runs.
     #[cfg(test)]
     pub(super) fn send_all_apart(&mut self) {
-        self.close_bundles();
+        self.close_bundles(|_| !mutant!(BundleForgotten));
         self.build();
         for run in 0..self.open {
             assert!(self.send_apart(run, &mut Patience::default()));
@@ -271,60 +239,35 @@ impl UdpTx {
         }
     }
 
-    /// Puts a message behind those of the bundle that the last message joined. False if that is
-    /// for another member or peer, or has no room.
-    #[inline(always)]
-    fn append(&mut self, route: &UdpRoute, header: HeaderWords, data: &[u8]) -> bool {
-        let Some(bundle) = &mut self.bundles[self.last_bundle] else { return false };
-        let len = bundle.len_with(HEADER_LEN + data.len());
-        let fits = len <= MAX_BUNDLE && bundle.is_for(route, header);
-        if fits {
-            let room = &mut self.staging[bundle.at..][..len];
-            // The gap. A fixed length is one store.
-            room[bundle.len..][..bundle::ALIGN].fill(0);
-            write(header, data, &mut room[bundle::next(bundle.len)..]);
-            bundle.len = len;
-            bundle.messages += 1;
-        }
-        fits
-    }
-
-    /// Puts a message into another bundle. Opens one, unless the message is so long that no second
-    /// one would have room.
+    /// Puts a message into another bundle than the last message. Opens one, unless the message is so
+    /// long that no second one would have room.
     #[inline(never)]
     fn bundle(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
-        let len = HEADER_LEN + message.as_slice().len();
-        let is_own = |bundle: &OpenBundle| bundle.is_for(route, header);
-        let own = self.bundles.iter().position(|place| place.as_ref().is_some_and(is_own));
-        if let Some(bundle) = own.and_then(|at| self.bundles[at])
-            && bundle.len_with(len) <= MAX_BUNDLE
+        let own = self.bundles.find(route, header);
+        if let Some(place) = own
+            && self.bundles.append(place, header, message.as_slice(), &mut self.staging)
         {
-            self.last_bundle = own.unwrap_or_default();
-            self.append(route, header, message.as_slice());
             return;
         }
-        if len > MAX_BUNDLE / 2 {
+        if HEADER_LEN + message.as_slice().len() > MAX_BUNDLE / 2 {
             return self.push(route, message.single_packet(header));
         }
-        // With more peers in turn than places, they share the last place, and the others go on.
-        let free = || self.bundles.iter().position(Option::is_none);
-        let place = own.or_else(free).unwrap_or(BUNDLES - 1);
-        if let Some(run) = self.close_bundle(place, false) {
+        let place = own.unwrap_or_else(|| self.bundles.place());
+        if let Some(bundle) = self.bundles.take_if(place, |_| true)
+            && let Some(run) = self.stage_bundle(&bundle, false)
+        {
             self.flush_if_full(run);
         }
         self.make_room(MAX_BUNDLE);
-        let at = self.used;
+        let room = (&mut self.staging[..], self.used);
+        self.bundles.open(place, route, header, message.as_slice(), room);
         self.used += MAX_BUNDLE;
-        write(header, message.as_slice(), &mut self.staging[at..][..len]);
-        let member = steer::member_of_message(header);
-        self.bundles[place] = Some(OpenBundle { route: *route, member, at, len, messages: 1 });
-        self.last_bundle = place;
     }
 
-    /// Stages an open bundle. Returns its run, if there is one and the peer can be reached.
-    /// `is_last`: no other one for this peer may follow soon, so the bundle may end a run.
-    fn close_bundle(&mut self, place: usize, is_last: bool) -> Option<usize> {
-        let OpenBundle { route, member, at, len, messages } = self.bundles[place].take()?;
+    /// Stages a bundle. Returns its run. `None` if this socket's family cannot reach the peer.
+    /// `is_last`: no other bundle for this peer may follow soon, so this one may end a run.
+    fn stage_bundle(&mut self, bundle: &OpenBundle, is_last: bool) -> Option<usize> {
+        let &OpenBundle { route, member, at, len, messages } = bundle;
         // The rest of its room, if nothing lies behind.
         if self.used == at + MAX_BUNDLE {
             self.used = at + len;
@@ -339,20 +282,12 @@ impl UdpTx {
         self.stage_written(&route, at, shape)
     }
 
+    /// Stages the open bundles that end.
     #[inline]
-    fn close_bundles(&mut self) {
+    fn close_bundles(&mut self, ends: impl Fn(&OpenBundle) -> bool) {
         for place in 0..BUNDLES {
-            if self.bundles[place].is_some() && !mutant!(BundleForgotten) {
-                self.close_bundle(place, true);
-            }
-        }
-    }
-
-    /// Stages the open bundles for a peer.
-    fn close_bundles_for(&mut self, route: &UdpRoute) {
-        for place in 0..BUNDLES {
-            if self.bundles[place].is_some_and(|bundle| bundle.route == *route) {
-                self.close_bundle(place, true);
+            if let Some(bundle) = self.bundles.take_if(place, &ends) {
+                self.stage_bundle(&bundle, true);
             }
         }
     }
@@ -710,14 +645,6 @@ enum Verdict {
     Refused,
 }
 
-/// Writes a packet of one message.
-#[inline(always)]
-fn write(header: HeaderWords, data: &[u8], room: &mut [u8]) {
-    let (head, body) = room.split_at_mut(HEADER_LEN);
-    head.copy_from_slice(&header.to_bytes());
-    copy(data, body);
-}
-
 /// Moves the first `len` bytes of the memory that `rest` describes to `packet`.
 #[cold]
 fn cut(rest: &mut Vec<libc::iovec>, packet: &mut Vec<libc::iovec>, mut len: usize) {
@@ -741,7 +668,7 @@ impl TxQueue for UdpTx {
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
         assert!(bytes.len() <= MIN_DATAGRAM, "push_bytes: {} bytes are too long", bytes.len());
         // A control message must not overtake messages to the same peer.
-        self.close_bundles_for(route);
+        self.close_bundles(|bundle| bundle.route == *route);
         let member = steer::member_of(bytes);
         let shape = PacketShape::in_order(member, bytes.len());
         self.stage_copy(route, shape, |room| room.copy_from_slice(bytes));
@@ -775,14 +702,17 @@ impl TxQueue for UdpTx {
     ) {
         if !takes_bundles || header.has_trailer() {
             self.push(route, message.single_packet(header));
-        } else if !self.append(route, header, message.as_slice()) {
+            return;
+        }
+        let data = message.as_slice();
+        if !self.bundles.append_to_last(route, header, data, &mut self.staging) {
             self.bundle(route, header, message);
         }
     }
 
     #[inline]
     fn flush(&mut self) {
-        self.close_bundles();
+        self.close_bundles(|_| !mutant!(BundleForgotten));
         match self.packets {
             // Packets for peers that cannot be reached may have used memory.
             0 => return self.used = 0,
@@ -797,7 +727,7 @@ impl std::fmt::Debug for UdpTx {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UdpTx")
             .field("staged", &self.packets)
-            .field("bundles", &self.bundles.iter().flatten().count())
+            .field("bundles", &self.bundles.count())
             .finish_non_exhaustive()
     }
 }

@@ -113,16 +113,19 @@ fn bundles_of_similar_lengths_are_padded_to_one_run() {
     let (mut client, mut server, to) = both(true);
     warm_up(&mut client, &mut server);
     let mut sender = Sender::default();
-    let before = client.stats().tx_bytes;
     // Bundles of 1,008, 1,039 and 612 bytes.
-    for (len, count) in [(32, MOST), (55, 13), (60, 7)] {
-        (0..count).for_each(|_| sender.request(&mut client, &to, 0, len));
+    let [short, long, last] = [(32, MOST), (55, 13), (60, 7)];
+    for lengths in [[short, long, last], [long, short, last]] {
+        let before = client.stats().tx_bytes;
+        for (len, count) in lengths {
+            (0..count).for_each(|_| sender.request(&mut client, &to, 0, len));
+        }
+        client.split().1.flush();
+        let sent = client.stats().tx_bytes - before;
+        assert_eq!(sender.expect(&mut server), 3);
+        assert_eq!(server.split().0.datagrams(), 1, "the kernel has got one message");
+        assert_eq!(sent, 1_039 + 1_039 + 612, "zeros follow the short one");
     }
-    client.split().1.flush();
-    let sent = client.stats().tx_bytes - before;
-    assert_eq!(sender.expect(&mut server), 3);
-    assert_eq!(server.split().0.datagrams(), 1, "the kernel has got one message");
-    assert_eq!(sent, 1_039 + 1_039 + 612, "zeros follow the first one");
 }
 
 #[test]
