@@ -64,6 +64,7 @@ const ORDERS: &[Order<'_>] = &[
     Order {
         folder: "transport",
         entries: &[
+            "bundles",
             "charge",
             "undelivered",
             "interface",

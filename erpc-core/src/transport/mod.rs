@@ -7,6 +7,7 @@
 //! Transports are unreliable by design: they may drop packets, and must count the drops they know
 //! of. They have no notion of sessions.
 
+mod bundles;
 mod charge;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;

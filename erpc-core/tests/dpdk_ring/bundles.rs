@@ -4,6 +4,10 @@ use super::*;
 
 /// Bytes of the longest bundle, those that every path carries.
 const BUNDLE: usize = 1_052;
+/// Bytes of the shortest message that opens no bundle.
+const LONG: usize = BUNDLE / 2 - 24 + 1;
+/// Bundles that can be open.
+const PLACES: u16 = 8;
 /// Packets of a burst, at most.
 const BURST: usize = erpc_core::transport::MAX_BURST;
 
@@ -18,6 +22,20 @@ struct Ends {
     _pair: Pair,
 }
 
+/// The header of a request of `len` bytes.
+fn request(number: u32, len: usize, flags: Flags) -> HeaderWords {
+    let header = erpc_core::wire::Header {
+        connection: ConnectionId::new(0, true, 0, 1),
+        kind: Kind::Request,
+        packet: PacketNumber::new(0),
+        request: RequestNumber::from_u32(number),
+        aux: 0,
+        size: len as u32,
+        flags,
+    };
+    header.to_words()
+}
+
 impl Ends {
     fn new() -> Self {
         let pair = pair(1);
@@ -29,23 +47,18 @@ impl Ends {
         Self { server, client, pool, number: 0, sent: Vec::new(), _pair: pair }
     }
 
+    /// The server's route, or that of an endpoint a number of ports further, which does not exist.
+    fn route(&self, further: u16) -> UdpRoute {
+        let server = self.server.local_route().socket_addr();
+        SocketAddr::new(server.ip(), server.port() + further).into()
+    }
+
     /// Sends a request of `len` bytes to the server's port, or a number of ports further.
     fn send_to(&mut self, further: u16, len: usize, flags: Flags, takes_bundles: bool) {
         self.number += 1;
         let mut message = self.pool.alloc(len).expect("memory");
         message.put_slice(&super::message(len));
-        let header = erpc_core::wire::Header {
-            connection: ConnectionId::new(0, true, 0, 1),
-            kind: Kind::Request,
-            packet: PacketNumber::new(0),
-            request: RequestNumber::from_u32(self.number),
-            aux: 0,
-            size: len as u32,
-            flags,
-        };
-        let words = header.to_words();
-        let route = self.server.local_route().socket_addr();
-        let route = SocketAddr::new(route.ip(), route.port() + further).into();
+        let (words, route) = (request(self.number, len, flags), self.route(further));
         self.client.split().1.push_single(&route, words, &mut message, takes_bundles);
         if further == 0 {
             let mut packet = [&words.to_bytes()[..], message.as_slice()].concat();
@@ -60,8 +73,30 @@ impl Ends {
         self.send_to(0, len, Flags::NONE, true);
     }
 
+    /// The packet that was sent in this place has a frame of its own, behind the bundle that was open
+    /// then.
+    fn is_alone(&mut self, place: usize) {
+        let packet = self.sent.remove(place);
+        self.sent.push(packet);
+    }
+
     /// Rings the doorbell, and receives what was sent. Returns the number of frames.
     fn arrive(&mut self) -> u64 {
+        let (got, frames) = self.receive();
+        assert_eq!(got, std::mem::take(&mut self.sent), "all packets, in their order");
+        frames
+    }
+
+    /// As [`Self::arrive`], but the packets may have overtaken each other.
+    fn arrive_in_any_order(&mut self) -> u64 {
+        let (mut got, frames) = self.receive();
+        got.sort();
+        self.sent.sort();
+        assert_eq!(got, std::mem::take(&mut self.sent), "all packets");
+        frames
+    }
+
+    fn receive(&mut self) -> (Vec<Vec<u8>>, u64) {
         let before = self.server.stats();
         let begun = Instant::now();
         let mut got = Vec::new();
@@ -73,10 +108,9 @@ impl Ends {
             got.extend((0..count).map(|at| rx.packet(at).bytes.to_vec()));
             assert!(begun.elapsed() < PATIENCE, "{} of {} packets", got.len(), self.sent.len());
         }
-        assert_eq!(got, std::mem::take(&mut self.sent), "all packets, in their order");
         let rx = self.server.split().0;
         assert_eq!((rx.burst(), rx.is_drained()), (0, true));
-        self.server.stats().rx_packets - before.rx_packets
+        (got, self.server.stats().rx_packets - before.rx_packets)
     }
 }
 
@@ -100,12 +134,13 @@ fn messages_between_two_doorbells_share_frames() {
 }
 
 #[test]
-fn messages_of_any_length_come_whole_and_in_order() {
+fn messages_of_any_length_come_whole() {
     let mut ends = Ends::new();
     for round in 0..40 {
         // Empty messages, all remainders of 8, and some that are too long for a bundle.
         (0..50).for_each(|number| ends.send(number * (round + 1) % 1_500));
-        let frames = ends.arrive();
+        // A long message does not end a bundle that has no room for it.
+        let frames = ends.arrive_in_any_order();
         assert!(frames < 50, "{frames} frames");
     }
 }
@@ -117,27 +152,55 @@ fn a_bundle_has_one_destination_and_only_messages_that_may_be_bundled() {
     for further in [0, 1, 0, 1, 1, 0] {
         ends.send_to(further, 32, Flags::NONE, true);
     }
-    assert_eq!(ends.arrive(), 3, "0, 1, 0, 1 with 1, 0");
+    assert_eq!(ends.arrive(), 1, "each destination has a bundle");
     for takes_bundles in [true, true, false, true, true] {
         ends.send_to(0, 32, Flags::NONE, takes_bundles);
     }
-    assert_eq!(ends.arrive(), 3, "two, one, two");
-    for len in [32, 32, BUNDLE / 2 - 24 + 1, 32, 32] {
+    ends.is_alone(2);
+    assert_eq!(ends.arrive(), 2, "a message to a peer that takes no bundles is alone");
+    for len in [LONG, 32, 32] {
         ends.send(len);
     }
-    assert_eq!(ends.arrive(), 3, "a long message is alone");
-    // A message with a trailer, which covers all its bytes, is alone.
+    assert_eq!(ends.arrive(), 2, "a long message opens no bundle");
+    for len in [32, LONG, 32] {
+        ends.send(len);
+    }
+    assert_eq!(ends.arrive(), 1, "a long message joins one that has room");
     for flags in [Flags::NONE, Flags::TRAILER, Flags::NONE] {
         ends.send_to(0, 32, flags, true);
     }
-    assert_eq!(ends.arrive(), 3, "a message with a trailer is alone");
-    // A control message comes between.
-    ends.send(32);
-    let route = ends.server.local_route();
-    ends.client.split().1.push_bytes(&route, &[1; 32]);
-    ends.sent.push(vec![1; 32]);
-    ends.send(32);
-    assert_eq!(ends.arrive(), 3);
+    ends.is_alone(1);
+    assert_eq!(ends.arrive(), 2, "a message with a trailer, which covers all its bytes, is alone");
+}
+
+#[test]
+fn control_messages_stay_in_order_with_messages_to_their_peer() {
+    let mut ends = Ends::new();
+    for (further, frames) in [(0, 3), (1, 1)] {
+        ends.send(32);
+        let route = ends.route(further);
+        ends.client.split().1.push_bytes(&route, &[1; 32]);
+        if further == 0 {
+            ends.sent.push(vec![1; 32]);
+        }
+        ends.send(32);
+        assert_eq!(ends.arrive(), frames, "{further} ports further");
+    }
+}
+
+#[test]
+fn with_more_peers_than_places_the_first_ones_keep_theirs() {
+    let mut ends = Ends::new();
+    for peers in 1..=PLACES + 2 {
+        for _ in 0..5 {
+            (0..peers).for_each(|further| ends.send_to(further, 32, Flags::NONE, true));
+        }
+        assert_eq!(ends.arrive(), 1, "the first of {peers} peers keeps its bundle");
+    }
+    for _ in 0..5 {
+        (0..=PLACES).rev().for_each(|further| ends.send_to(further, 32, Flags::NONE, true));
+    }
+    assert_eq!(ends.arrive(), 5, "the last of {} peers shares a place", PLACES + 1);
 }
 
 #[test]
@@ -186,19 +249,10 @@ fn members_of_a_group_split_bundles_that_others_have_received() {
         // Runs of 1 to 60 empty messages to each.
         let to = number as usize / (1 + number as usize / 50) % 2;
         let route = members[to].local_route();
-        let connection = ConnectionId::new(0, true, 0, 1);
-        let header = erpc_core::wire::Header {
-            connection,
-            kind: Kind::Request,
-            packet: PacketNumber::new(0),
-            request: RequestNumber::from_u32(number),
-            aux: 0,
-            size: 0,
-            flags: Flags::NONE,
-        };
+        let header = request(number, 0, Flags::NONE);
         let mut message = pool.alloc(0).expect("memory");
-        client.split().1.push_single(&route, header.to_words(), &mut message, true);
-        sent[to].push(header.to_words().to_bytes().to_vec());
+        client.split().1.push_single(&route, header, &mut message, true);
+        sent[to].push(header.to_bytes().to_vec());
         if number % 400 == 399 || number == 2_999 {
             client.split().1.doorbell();
         }

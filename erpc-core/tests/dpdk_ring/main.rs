@@ -23,6 +23,7 @@ use erpc_core::service::{Method, Mode, Request, Response, Routes};
 use erpc_core::status::Status;
 use erpc_core::transport::dpdk::{self, DpdkConfig, DpdkTransport, Steering};
 use erpc_core::transport::frame::{FrameDrop, Header, Interface, Mac, Network, checksum};
+use erpc_core::transport::udp::UdpRoute;
 use erpc_core::transport::{RxQueue, Transport, TxQueue};
 use erpc_core::wire::{ConnectionId, Flags, HeaderWords, Kind, PacketNumber, RequestNumber};
 

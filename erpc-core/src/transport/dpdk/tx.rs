@@ -2,8 +2,8 @@
 //! msgbuf instead: a mbuf with the headers is chained to one that refers to the message's bytes.
 //! Headers are copied always, so the protocol may write new ones while the device reads the bytes.
 //!
-//! Messages to a peer that takes bundles share a frame, if they are staged one after another between
-//! two doorbells.
+//! Short messages to a peer that takes [bundles](crate::wire::bundle) share a frame until it is full,
+//! another peer needs its place among the open ones, or the doorbell rings.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,6 +19,7 @@ use super::device::Device;
 use super::holds::Holds;
 use crate::buf::MsgBuf;
 use crate::clock;
+use crate::transport::bundles::{OPENS, OpenBundles};
 use crate::transport::frame::{Header, Mac, Resolution, control};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{MAX_BURST, MIN_DATAGRAM, Route, TxPacket, TxQueue};
@@ -60,7 +61,7 @@ pub struct DpdkTx {
     /// Headers by the peer's address without its port.
     headers: HashMap<UdpRoute, Header>,
     last: Option<(UdpRoute, Header)>,
-    open: Option<OpenFrame>,
+    bundles: OpenBundles<UdpRoute, OpenFrame>,
     version: u32,
     room: usize,
     /// Bytes in front of every datagram: all peers have the family of the port's address.
@@ -77,12 +78,21 @@ pub struct DpdkTx {
     stuck: u64,
 }
 
-/// The last staged frame, if more packets may follow its own. Its headers are not written yet.
+/// A staged frame whose headers are not written yet, because more messages may join it.
 struct OpenFrame {
-    route: UdpRoute,
     header: Header,
-    /// Bytes of its packets, with the gaps between them.
+    /// The place of its mbuf.
+    at: usize,
+    /// Bytes of its messages, with the gaps between them.
     len: usize,
+}
+
+/// Writes a packet of one message.
+#[inline(always)]
+fn write(header: HeaderWords, message: &[u8], room: &mut [u8]) {
+    let (head, body) = room.split_at_mut(HEADER_LEN);
+    head.copy_from_slice(&header.to_bytes());
+    body.copy_from_slice(message);
 }
 
 // SAFETY: as for `DpdkRx`.
@@ -109,7 +119,7 @@ impl DpdkTx {
             taken: 0,
             headers: HashMap::new(),
             last: None,
-            open: None,
+            bundles: OpenBundles::new(),
             version: 0,
             packets: 0,
             bytes: 0,
@@ -171,7 +181,6 @@ impl DpdkTx {
             return false;
         }
         let Some(header) = self.header(route) else { return false };
-        self.close();
         if self.tails.is_empty() && !self.take_tails() || self.staged == self.taken && !self.take()
         {
             return false;
@@ -229,39 +238,69 @@ impl DpdkTx {
         }
     }
 
-    /// Puts a packet of `len` bytes behind those of the open frame. False if there is none for this
-    /// route, or no room.
+    /// Puts a message behind those of the frame that the last message joined, or if `is_other`, of
+    /// another one. False if there is none for this peer, or no room.
     #[inline(always)]
-    fn append(&mut self, route: &UdpRoute, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
-        let Some(open) = self.open.as_mut().filter(|open| open.route == *route) else {
-            return false;
-        };
+    fn append(
+        &mut self,
+        is_other: bool,
+        route: &UdpRoute,
+        header: HeaderWords,
+        message: &[u8],
+    ) -> bool {
+        let is_for = |to: &UdpRoute| to == route;
+        let open = if is_other { self.bundles.find(is_for) } else { self.bundles.last(is_for) };
+        let Some(open) = open else { return false };
         let at = bundle::next(open.len);
-        if at + len > MAX_BUNDLE {
+        let len = at + HEADER_LEN + message.len();
+        if len > MAX_BUNDLE {
             return false;
         }
         let front = open.header.len();
-        let (gap, total) = (front + open.len, front + at + len);
-        // SAFETY: the last staged mbuf is ours until the next doorbell, which closes the frame. It has
-        // room for `MAX_BUNDLE` bytes behind the headers, as each mbuf has.
-        let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged - 1], total) };
+        // SAFETY: the staged mbuf is ours until the next doorbell, which closes the frame. It has room
+        // for `MAX_BUNDLE` bytes behind the headers, as each mbuf has.
+        let frame = unsafe { slice::from_raw_parts_mut(self.data[open.at], front + len) };
         // The gap. A fixed length is one store.
-        frame[gap..][..bundle::ALIGN].fill(0);
-        fill(&mut frame[front + at..]);
-        self.staged_bytes += (at + len - open.len) as u64;
-        open.len = at + len;
-        self.lengths[self.staged - 1] = total as u16;
+        frame[front + open.len..][..bundle::ALIGN].fill(0);
+        write(header, message, &mut frame[front + at..]);
+        self.lengths[open.at] = (front + len) as u16;
+        self.staged_bytes += (len - open.len) as u64;
+        open.len = len;
         true
     }
 
-    /// Writes the headers of the open frame.
+    /// Puts a message into another frame than the last message. Opens one, unless the message is so
+    /// long that few others would have room.
+    #[inline(never)]
+    fn bundle(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
+        let data = message.as_slice();
+        if self.append(true, route, header, data) {
+            return;
+        }
+        if HEADER_LEN + data.len() > OPENS {
+            return self.push(route, message.single_packet(header));
+        }
+        if let Some((route, frame)) = self.bundles.make_room(|to| to == route) {
+            self.close(&route, &frame);
+        }
+        self.send(route, HEADER_LEN + data.len(), true, |out| write(header, data, out));
+    }
+
+    /// Writes the headers of an open frame.
     #[inline]
-    fn close(&mut self) {
-        let Some(OpenFrame { route, header, len }) = self.open.take() else { return };
+    fn close(&self, route: &UdpRoute, frame: &OpenFrame) {
+        let &OpenFrame { ref header, at, len } = frame;
         // SAFETY: as in `append`, which has filled `len` bytes behind the headers.
-        let frame =
-            unsafe { slice::from_raw_parts_mut(self.data[self.staged - 1], header.len() + len) };
-        self.complete(&header, frame, &route);
+        let bytes = unsafe { slice::from_raw_parts_mut(self.data[at], header.len() + len) };
+        self.complete(header, bytes, route);
+    }
+
+    /// Closes the open frames whose peers end them.
+    #[inline]
+    fn close_bundles(&mut self, ends: impl Fn(&UdpRoute) -> bool) {
+        while let Some((route, frame)) = self.bundles.take_if(&ends) {
+            self.close(&route, &frame);
+        }
     }
 
     #[inline(always)]
@@ -273,7 +312,7 @@ impl DpdkTx {
         }
     }
 
-    /// Stages a packet in a frame of its own, to which others may be added if it `stays_open`.
+    /// Stages a packet in a frame of its own, which messages may join if it `stays_open`.
     #[inline(always)]
     fn send(
         &mut self,
@@ -285,7 +324,6 @@ impl DpdkTx {
         let Some(header) = self.header(route) else {
             return self.send_unresolved(route, len, fill);
         };
-        self.close();
         let total = header.len() + len;
         if total > self.room || self.staged == self.taken && !self.take() {
             self.dropped += 1;
@@ -296,7 +334,7 @@ impl DpdkTx {
         let frame = unsafe { slice::from_raw_parts_mut(self.data[self.staged], total) };
         fill(&mut frame[header.len()..]);
         if stays_open {
-            self.open = Some(OpenFrame { route: *route, header, len });
+            self.bundles.open(*route, OpenFrame { header, at: self.staged, len });
         } else {
             self.complete(&header, frame, route);
         }
@@ -344,7 +382,7 @@ impl DpdkTx {
     /// Offers the staged packets to the device once.
     #[inline]
     fn ring(&mut self) {
-        self.close();
+        self.close_bundles(|_| true);
         let count = self.staged - self.sent;
         if count == 0 || !self.device.is_running() {
             return;
@@ -467,6 +505,9 @@ impl TxQueue for DpdkTx {
 
     #[inline]
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
+        // A control message must not overtake messages to the same peer, and those after it must not
+        // overtake it.
+        self.close_bundles(|to| to == route);
         self.send(route, bytes.len(), false, |out| out.copy_from_slice(bytes));
     }
 
@@ -488,18 +529,11 @@ impl TxQueue for DpdkTx {
         message: &mut MsgBuf,
         takes_bundles: bool,
     ) {
-        let len = HEADER_LEN + message.len();
-        // A frame with a longer packet has room for few others.
-        if !takes_bundles || len > MAX_BUNDLE / 2 || header.has_trailer() {
+        if !takes_bundles || header.has_trailer() {
             return self.push(route, message.single_packet(header));
         }
-        let fill = |out: &mut [u8]| {
-            let (words, body) = out.split_at_mut(HEADER_LEN);
-            words.copy_from_slice(&header.to_bytes());
-            body.copy_from_slice(message.as_slice());
-        };
-        if !self.append(route, len, fill) {
-            self.send(route, len, true, fill);
+        if !self.append(false, route, header, message.as_slice()) {
+            self.bundle(route, header, message);
         }
     }
 

@@ -4,7 +4,7 @@
 //!   UdpTransport
 //!   +-- UdpRx   recvmsg / recvmmsg, 32 buffers, GRO      rx.rs
 //!   +-- UdpTx   sendto / sendmmsg, staging area, GSO     tx.rs
-//!   |     +-- OpenBundles  datagrams that grow           bundles.rs
+//!   |     +-- OpenBundle  datagrams that grow            bundle.rs
 //!   |     +-- Run     packets for one kernel message     run.rs
 //!   |     +-- Pieces  their memory                       pieces.rs
 //!   +-- Poller  ppoll on socket and eventfd              poller.rs
@@ -15,7 +15,7 @@
 //! Several endpoints can share one port ([`UdpTransport::bind_group`]); the kernel then runs a
 //! small program that selects the endpoint by a packet's first byte.
 
-mod bundles;
+mod bundle;
 mod config;
 mod egress;
 mod nic;

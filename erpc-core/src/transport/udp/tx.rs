@@ -21,7 +21,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::bundles::{BUNDLES, OpenBundle, OpenBundles};
+use super::bundle::{Destination, OpenBundle};
 use super::pieces::Pieces;
 use super::reports::Reports;
 use super::route::{Name, UdpRoute};
@@ -31,6 +31,7 @@ use super::sys::{Control, Headers};
 use super::{MAX_DATAGRAM, steer, sys};
 use crate::buf::MsgBuf;
 use crate::mutants::mutant;
+use crate::transport::bundles::{BUNDLES, OPENS, OpenBundles};
 use crate::transport::{Link, MIN_DATAGRAM, NetworkError, TxPacket, TxQueue, Undelivered};
 use crate::wire::bundle::MAX_BUNDLE;
 use crate::wire::checksum::TRAILER_LEN;
@@ -84,7 +85,7 @@ pub struct UdpTx {
     /// Number of staged packets.
     packets: usize,
     /// Bundles that are not staged yet, because more messages may join them.
-    bundles: OpenBundles,
+    bundles: OpenBundles<Destination, OpenBundle>,
     pieces: Pieces,
     /// References to held msgbufs: their memory does not change until they are sent.
     held: Vec<MsgBuf>,
@@ -123,7 +124,7 @@ impl UdpTx {
             open: 0,
             last: 0,
             packets: 0,
-            bundles: OpenBundles::default(),
+            bundles: OpenBundles::new(),
             pieces: Pieces::with_capacity(PACKETS * PIECES),
             held: Vec::with_capacity(PACKETS),
             headers: Headers::new(RUNS),
@@ -240,55 +241,58 @@ impl UdpTx {
     }
 
     /// Puts a message into another bundle than the last message. Opens one, unless the message is so
-    /// long that no second one would have room.
+    /// long that few others would have room.
     #[inline(never)]
     fn bundle(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
-        let own = self.bundles.find(route, header);
-        if let Some(place) = own
-            && self.bundles.append(place, header, message.as_slice(), &mut self.staging)
+        let data = message.as_slice();
+        let is_for = |to: &Destination| to.gets(route, header);
+        if let Some(bundle) = self.bundles.find(is_for)
+            && bundle.append(header, data, &mut self.staging)
         {
             return;
         }
-        if HEADER_LEN + message.as_slice().len() > MAX_BUNDLE / 2 {
+        if HEADER_LEN + data.len() > OPENS {
             return self.push(route, message.single_packet(header));
         }
-        let place = own.unwrap_or_else(|| self.bundles.place());
-        if let Some(bundle) = self.bundles.take_if(place, |_| true)
-            && let Some(run) = self.stage_bundle(&bundle, false)
+        if let Some((to, bundle)) = self.bundles.make_room(is_for)
+            && let Some(run) = self.stage_bundle(&to, &bundle, false)
         {
             self.flush_if_full(run);
         }
         self.make_room(MAX_BUNDLE);
-        let room = (&mut self.staging[..], self.used);
-        self.bundles.open(place, route, header, message.as_slice(), room);
+        let bundle = OpenBundle::new(header, data, &mut self.staging, self.used);
+        self.bundles.open(Destination::of(route, header), bundle);
         self.used += MAX_BUNDLE;
     }
 
     /// Stages a bundle. Returns its run. `None` if this socket's family cannot reach the peer.
     /// `is_last`: no other bundle for this peer may follow soon, so this one may end a run.
-    fn stage_bundle(&mut self, bundle: &OpenBundle, is_last: bool) -> Option<usize> {
-        let &OpenBundle { route, member, at, len, messages } = bundle;
+    fn stage_bundle(
+        &mut self,
+        to: &Destination,
+        bundle: &OpenBundle,
+        is_last: bool,
+    ) -> Option<usize> {
+        let &OpenBundle { at, len, messages } = bundle;
         // The rest of its room, if nothing lies behind.
         if self.used == at + MAX_BUNDLE {
             self.used = at + len;
         }
         let shape = PacketShape {
-            member: Some(member),
+            member: Some(to.member),
             len,
             may_overtake: true,
             may_end_run: messages > 1 && (is_last || !self.pads),
             may_be_padded: self.pads,
         };
-        self.stage_written(&route, at, shape)
+        self.stage_written(&to.route, at, shape)
     }
 
-    /// Stages the open bundles that end.
+    /// Stages the open bundles whose destinations end them.
     #[inline]
-    fn close_bundles(&mut self, ends: impl Fn(&OpenBundle) -> bool) {
-        for place in 0..BUNDLES {
-            if let Some(bundle) = self.bundles.take_if(place, &ends) {
-                self.stage_bundle(&bundle, true);
-            }
+    fn close_bundles(&mut self, ends: impl Fn(&Destination) -> bool) {
+        while let Some((to, bundle)) = self.bundles.take_if(&ends) {
+            self.stage_bundle(&to, &bundle, true);
         }
     }
 
@@ -668,7 +672,7 @@ impl TxQueue for UdpTx {
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
         assert!(bytes.len() <= MIN_DATAGRAM, "push_bytes: {} bytes are too long", bytes.len());
         // A control message must not overtake messages to the same peer.
-        self.close_bundles(|bundle| bundle.route == *route);
+        self.close_bundles(|to| to.route == *route);
         let member = steer::member_of(bytes);
         let shape = PacketShape::in_order(member, bytes.len());
         self.stage_copy(route, shape, |room| room.copy_from_slice(bytes));
@@ -704,10 +708,12 @@ impl TxQueue for UdpTx {
             self.push(route, message.single_packet(header));
             return;
         }
-        let data = message.as_slice();
-        if !self.bundles.append_to_last(route, header, data, &mut self.staging) {
-            self.bundle(route, header, message);
+        if let Some(bundle) = self.bundles.last(|to| to.gets(route, header))
+            && bundle.append(header, message.as_slice(), &mut self.staging)
+        {
+            return;
         }
+        self.bundle(route, header, message);
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use super::*;
+use crate::transport::bundles::BUNDLES;
 use crate::wire::bundle::MAX_BUNDLE;
 
 /// Most messages of 32 bytes in a bundle.
@@ -147,7 +148,7 @@ fn bundles_have_room_behind_any_number_of_runs() {
     for runs in 50..80 {
         // Each long message is a run of its own, and is not copied.
         (0..runs).for_each(|at| sender.request(&mut client, &peer(at), 0, 3_000));
-        (0..4).for_each(|at| sender.request(&mut client, &peer(100 + at), 0, 32));
+        (0..BUNDLES).for_each(|at| sender.request(&mut client, &peer(100 + at), 0, 32));
         let control = group::header(0, Kind::Control, 7);
         client.split().1.push_bytes(&peer(200), &control);
         sender.sent.push(control.to_vec());
@@ -219,7 +220,7 @@ fn only_messages_that_may_share_a_datagram_do() {
 
 #[test]
 fn each_of_a_few_peers_has_a_bundle_of_its_own() {
-    for peers in [2, 4, 5, 20] {
+    for peers in [2, BUNDLES, BUNDLES + 1, 20] {
         let mut client = open(V4);
         let mut servers: Vec<_> = (0..peers).map(|_| (open(V4), Sender::default())).collect();
         for _ in 0..5 {
@@ -230,8 +231,9 @@ fn each_of_a_few_peers_has_a_bundle_of_its_own() {
         }
         client.split().1.flush();
         let sent = client.stats().tx_packets;
-        // Of more than 4 peers, 3 keep their bundles.
-        let expected = if peers <= 4 { peers } else { 3 + 5 * (peers - 3) };
+        // Of more peers than places, all but one of the places keep their bundles.
+        let kept = if peers <= BUNDLES { peers } else { BUNDLES - 1 };
+        let expected = kept + 5 * (peers - kept);
         assert_eq!(sent, expected as u64, "{peers} peers");
         for (server, sender) in &mut servers {
             sender.arrive(&mut client, server);
