@@ -94,7 +94,7 @@ fn calls(rows: &[Row]) -> Chart {
     let groups: [(&str, &[Echo]); 4] = [
         ("32-byte echo, one datagram per system call", &[("w2", "raw", "bare sockets", BARE)]),
         (
-            "32-byte echo, one datagram per packet",
+            "32-byte echo, without offload",
             &[
                 ("w2", "raw-mmsg", "bare sockets, sendmmsg", BARE),
                 ("w2", "erpc-no-offload", "erpc, --no-offload", ERPC),

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use erpc::{CallError, Endpoint};
+use erpc::{CallError, Endpoint, EndpointConfig, UdpConfig};
 
 use crate::client::Partitions;
 use crate::proto::{LocalCacheClient, LocalSequencerClient, NextRequest};
@@ -190,9 +190,14 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     }
 }
 
+/// How to open an endpoint: a client has one session to a partition, which carries all its calls.
+fn endpoint_config() -> EndpointConfig {
+    EndpointConfig::new().slots(64)
+}
+
 /// Checks all mixes against a server, and its sequencer if it has one.
 fn client(addresses: &[SocketAddr], cpu: Cpu, args: &LoadArgs) -> Result<(), Box<dyn Error>> {
-    let endpoint = Endpoint::udp()?;
+    let endpoint = Endpoint::udp_with(&UdpConfig::new(), endpoint_config())?;
     let clients: Result<Vec<_>, _> =
         addresses.iter().map(|&address| LocalCacheClient::connect(&endpoint, address)).collect();
     let partitions = endpoint.block_on(Partitions::new(clients?))?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use erpc::{Server, ServerHandle, shutdown_signal};
 
-use super::{ServerArgs, memory};
+use super::{ServerArgs, endpoint_config, memory};
 use crate::cache::{Config, Partition};
 use crate::sequencer::Sequencer;
 use crate::service::{Numbers, Partitioned};
@@ -38,7 +38,7 @@ impl Servers {
                 port => port.checked_add(number).ok_or("the ports end at 65535")?,
             };
             let partition = Partitioned::new(Partition::new(config)?, number, partitions);
-            let mut server = Server::builder().add_service(partition);
+            let mut server = Server::builder().config(endpoint_config()).add_service(partition);
             if let Some(sequencer) = &sequencer {
                 server = server.add_shared(Arc::clone(sequencer));
             }

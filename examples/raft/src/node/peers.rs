@@ -24,8 +24,8 @@ const OUTBOX: usize = 4 << 20;
 const FIRST: usize = 512;
 /// Bytes in one call: below the limit of a session's messages.
 const PARCEL: usize = 2 << 20;
-/// Senders that are no members, at most.
-const STRANGERS: usize = 64;
+/// Nodes that are known, beyond which only members are heard.
+pub(super) const STRANGERS: usize = 64;
 
 /// All other nodes that this one has messages for.
 pub(super) struct Peers<T: Transport> {
@@ -51,6 +51,17 @@ pub(super) struct Peer<T: Transport> {
     /// The random number of its start.
     incarnation: u64,
     pub(super) gets_bulk: bool,
+}
+
+/// A node that sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sender {
+    /// It is the one that was met before, or is new.
+    Known,
+    /// It has restarted. A node without a disk has forgotten its votes when it comes back.
+    Restarted,
+    /// It is no member, and there is no place for it.
+    TooMany,
 }
 
 impl<T: Transport> Peers<T> {
@@ -89,14 +100,13 @@ impl<T: Transport> Peers<T> {
         }
     }
 
-    /// Whether a node with this random number is the one that was met before. A node without a disk
-    /// has forgotten its votes when it comes back.
-    pub(super) fn meets(&mut self, node: NodeId, incarnation: u64) -> bool {
-        let Some(peer) = self.entry(node) else { return false };
+    /// A node with this random number has sent something.
+    pub(super) fn meets(&mut self, node: NodeId, incarnation: u64) -> Sender {
+        let Some(peer) = self.entry(node) else { return Sender::TooMany };
         if peer.incarnation == 0 {
             peer.incarnation = incarnation;
         }
-        peer.incarnation == incarnation
+        if peer.incarnation == incarnation { Sender::Known } else { Sender::Restarted }
     }
 
     /// A request of a node waits for an answer.

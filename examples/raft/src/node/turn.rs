@@ -9,6 +9,7 @@ use bytes::Bytes;
 use erpc::{Endpoint, Status, Transport};
 
 use super::inbox::{Inbox, Mail, Parcel, Rare};
+use super::peers::{STRANGERS, Sender};
 use super::reads::{Lease, Reads};
 use super::transfer::{self, Arriving};
 use super::waiting::{Caller, Waiting};
@@ -167,18 +168,21 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         if to != self.settings.id || from == to || from == 0 {
             return refuse(format!("this is node {}, not {to}", self.settings.id));
         }
-        if !self.peers.meets(from, incarnation) {
-            return Err(Status::new(
+        match self.peers.meets(from, incarnation) {
+            Sender::Known => Ok(()),
+            Sender::Restarted => Err(Status::new(
                 FORGETFUL,
                 format!("node {from} has restarted without its data; add it under another id"),
-            ));
+            )),
+            Sender::TooMany => Err(Status::resource_exhausted(format!(
+                "node {from} is no member, and {STRANGERS} other nodes are known already; add it as a member first"
+            ))),
         }
-        Ok(())
     }
 
     fn parcel(&mut self, parcel: Parcel) -> Result<(), NodeError> {
         let Parcel { from, letters, incarnation, request } = parcel;
-        if request.is_none() && !self.peers.meets(from, incarnation) {
+        if request.is_none() && self.peers.meets(from, incarnation) != Sender::Known {
             return Ok(());
         }
         if let Some(request) = request {
@@ -438,12 +442,15 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
 
     /// Calls cannot be answered any more if this node does not lead in their term.
     fn forget_callers(&mut self) {
+        if self.waiting.is_empty() && self.reads.is_empty() {
+            return;
+        }
         let status = self.core.status();
         let term = (status.role == Role::Leader).then_some(status.term);
         if term.is_some() {
             // A leader of a later term refuses, too, but need not say that it leads.
             self.waiting.keep(term, &Leader::default());
-        } else if !self.waiting.is_empty() || !self.reads.is_empty() {
+        } else {
             let leader = self.leader();
             self.waiting.keep(term, &leader);
             self.reads.refuse(&leader);

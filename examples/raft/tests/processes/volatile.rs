@@ -1,5 +1,6 @@
 //! Nodes without a disk, which must not come back.
 
+use erpc::{CallError, Code};
 use erpc_raft::client::Patience;
 use erpc_raft::{node, proto};
 
@@ -70,4 +71,29 @@ fn a_node_that_has_only_voted_does_not_come_back() {
         let session = nodes.open().await.expect("nodes 2 and 4 are a majority");
         session.put(b"key", b"value").await.expect("nodes 2 and 4 are a majority");
     });
+}
+
+/// Nodes that are no members cannot fill the memory of a node, and do not keep members from it.
+#[test]
+fn too_many_nodes_that_are_no_members_are_refused_and_members_are_not() {
+    const KNOWN: u64 = 64;
+    let mut cluster = Cluster::stopped("strangers", Durability::Volatile, &[]);
+    cluster.restart(1);
+    let (endpoint, _) = client(&cluster.addresses(), Patience::default());
+    let first = peer(&endpoint, &cluster.address(1));
+    let deliver = |from| {
+        let cluster = node::hash("raft", "raft");
+        let parcel =
+            proto::Parcel { cluster, from, to: 1, incarnation: from, ..proto::Parcel::default() };
+        endpoint.block_on(first.deliver(parcel))
+    };
+    until("the node serves", || deliver(100).is_ok());
+    // Its members are nodes 2 and 3.
+    (101..100 + KNOWN - 2).for_each(|from| assert!(deliver(from).is_ok(), "node {from}"));
+    let Err(CallError::Status(status)) = deliver(100 + KNOWN) else {
+        panic!("there is no place for it")
+    };
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(deliver(100).is_ok(), "it is known");
+    assert!(deliver(2).is_ok(), "it is a member");
 }
