@@ -1,10 +1,10 @@
 //! How much of its receiver's queue a datagram occupies.
 
-/// How a receive queue counts the packets it holds. The model is part of the handshake, because the
+/// How a receive queue counts the datagrams it holds. The model is part of the handshake, because the
 /// sender must count in the receiver's units (the credits of thesis section 6.3.3.1, generalised).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChargeModel {
-    /// A ring: every packet takes one entry, whatever its length. One entry is 1,024 units.
+    /// A ring: every datagram takes one entry, whatever its length. One entry is 1,024 units.
     Ring,
     /// A Linux socket buffer: the units are bytes as the kernel charges them (`skb->truesize`):
     /// payload, headers and bookkeeping, rounded up to the allocator's size classes.
@@ -21,10 +21,10 @@ pub enum ChargeModel {
     /// | in pages | 832 | 896 | 1,032 | 1,472 | 2,304 | 4,928 | 9,804 | 16,832 | 66,339 |
     /// | charge | 832 | 896 | 1,280 | 2,304 | 2,304 | 8,448 | 16,640 | 16,832 | 66,339 |
     ///
-    /// For a packet from a network card, the kernel counts the buffers that the driver uses. Some
-    /// drivers use half a page or a page for every packet. Small packets then cost more than their
+    /// For a datagram from a network card, the kernel counts the buffers that the driver uses. Some
+    /// drivers use half a page or a page for every datagram. Small ones then cost more than their
     /// charge, and a flood of them may overflow a buffer of the default size. The transport counts
-    /// the lost packets ([`rx_overflow`](super::TransportStats::rx_overflow)).
+    /// the lost datagrams ([`rx_overflow`](super::TransportStats::rx_overflow)).
     LinuxUdp,
 }
 

@@ -273,20 +273,34 @@ fn bundles_of_another_member_are_passed_on_whole() {
             receive(member, 8);
         }
     }
-    // A run of two bundles for different members, as a network card's driver may coalesce it.
-    let bundle = |member| [group::header(member, Kind::Request, 0); 3].concat();
-    let run = [bundle(0), bundle(1)].concat();
-    let segment = run.len() as i32 / 2;
-    sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, segment).unwrap();
-    let before: Vec<_> = group.iter().map(UdpTransport::stats).collect();
-    assert_eq!(socket.send_to(&run, to.socket_addr()).unwrap(), run.len());
-    for (index, member) in group.iter_mut().enumerate() {
-        let arrived = receive(member, 3);
-        assert_eq!(arrived.len(), 3);
-        assert!(arrived.iter().all(|(_, bytes)| bytes[..] == bundle(index as u8)[..HEADER_LEN]));
-        let stats = member.stats();
-        assert_eq!(stats.rx_packets - before[index].rx_packets, 1, "a bundle is one datagram");
-        assert_eq!(stats.rx_bytes - before[index].rx_bytes, 72);
+    // A run of bundles for different members, as a network card's driver may coalesce it.
+    let run = |members: &[u8], messages| -> Vec<u8> {
+        let bundle =
+            |&member: &u8| [group::header(member, Kind::Request, 0)].repeat(messages).concat();
+        members.iter().flat_map(bundle).collect()
+    };
+    let most = MAX_BUNDLE / HEADER_LEN;
+    // The last one has more packets for the second member than a burst may have.
+    for (members, messages) in [(&[0, 1][..], 3), (&[1, 0, 0], most), (&[0, 1, 1, 1], most)] {
+        let run = run(members, messages);
+        let segment = (run.len() / members.len()) as i32;
+        sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, segment).unwrap();
+        let before: Vec<_> = group.iter().map(UdpTransport::stats).collect();
+        assert_eq!(socket.send_to(&run, to.socket_addr()).unwrap(), run.len());
+        // The kernel passes the run to the member that its first bundle names, which passes on the
+        // others.
+        for number in [members[0], 1 - members[0]] {
+            let bundles = members.iter().filter(|member| **member == number).count();
+            let member = &mut group[usize::from(number)];
+            let arrived = receive(member, messages * bundles);
+            assert_eq!(arrived.len(), messages * bundles, "{members:?}");
+            let packet = group::header(number, Kind::Request, 0);
+            assert!(arrived.iter().all(|(_, bytes)| bytes[..] == packet[..]), "{members:?}");
+            let (stats, before) = (member.stats(), before[usize::from(number)]);
+            assert_eq!(stats.rx_packets - before.rx_packets, bundles as u64, "datagrams");
+            let bytes = messages * bundles * HEADER_LEN;
+            assert_eq!(stats.rx_bytes - before.rx_bytes, bytes as u64, "{members:?}");
+        }
     }
 }
 
