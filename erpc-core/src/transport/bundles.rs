@@ -1,6 +1,8 @@
 //! Bundles that further messages may join until the next doorbell.
 
+use crate::buf::copy;
 use crate::wire::bundle::MAX_BUNDLE;
+use crate::wire::{HEADER_LEN, HeaderWords, bundle};
 
 /// Most open bundles: for endpoints that send to several peers in turn.
 pub(super) const BUNDLES: usize = 8;
@@ -11,13 +13,15 @@ pub(super) const OPENS: usize = MAX_BUNDLE / 2;
 /// The open bundles of a queue, each for another destination.
 pub(super) struct OpenBundles<D, B> {
     places: [Option<(D, B)>; BUNDLES],
-    /// The place of the bundle that the last message joined.
+    /// The place of the bundle that the last message joined, or will open.
     last: usize,
+    /// Number of open bundles.
+    count: usize,
 }
 
 impl<D, B> OpenBundles<D, B> {
     pub(super) const fn new() -> Self {
-        Self { places: [const { None }; BUNDLES], last: 0 }
+        Self { places: [const { None }; BUNDLES], last: 0, count: 0 }
     }
 
     /// The bundle that the last message joined, if it `is_for` the next message's destination.
@@ -29,8 +33,7 @@ impl<D, B> OpenBundles<D, B> {
         }
     }
 
-    /// The bundle that `is_for` a destination, if there is one. The next messages are likely to join
-    /// it.
+    /// The bundle that `is_for` a destination, if there is one. [`Self::last`] returns it from now on.
     #[inline]
     pub(super) fn find(&mut self, is_for: impl Fn(&D) -> bool) -> Option<&mut B> {
         let is_own = |place: &Option<(D, B)>| place.as_ref().is_some_and(|(to, _)| is_for(to));
@@ -38,30 +41,63 @@ impl<D, B> OpenBundles<D, B> {
         self.last(is_for)
     }
 
-    /// Takes the bundle out that makes room for one that `is_for` a destination, if one has to: that
-    /// for the same destination, or if all places are in use, the last one. So with more destinations
-    /// in turn than places, all but one of the places keep theirs.
+    /// Chooses the place for a new bundle, and takes out the bundle there, if there is one. The place
+    /// is that of the destination's own bundle, otherwise a free one, otherwise the last. So with more
+    /// destinations in turn than places, all but one of the places keep their bundles.
     pub(super) fn make_room(&mut self, is_for: impl Fn(&D) -> bool) -> Option<(D, B)> {
         if self.find(is_for).is_none() {
             self.last = self.places.iter().position(Option::is_none).unwrap_or(BUNDLES - 1);
         }
-        self.places[self.last].take()
+        let bundle = self.places[self.last].take();
+        self.count -= usize::from(bundle.is_some());
+        bundle
     }
 
-    /// Adds a bundle, after [`Self::make_room`].
+    /// Adds a bundle in the place that [`Self::make_room`] has chosen, before any other is opened.
     pub(super) fn open(&mut self, to: D, bundle: B) {
+        debug_assert!(self.places[self.last].is_none(), "`make_room` has emptied the place");
         self.places[self.last] = Some((to, bundle));
+        self.count += 1;
     }
 
     /// Takes one of the bundles out whose destination `ends`.
     #[inline]
     pub(super) fn take_if(&mut self, ends: impl Fn(&D) -> bool) -> Option<(D, B)> {
-        self.places.iter_mut().find_map(|place| place.take_if(|(to, _)| ends(to)))
+        if self.count == 0 {
+            return None;
+        }
+        let bundle = self.places.iter_mut().find_map(|place| place.take_if(|(to, _)| ends(to)))?;
+        self.count -= 1;
+        Some(bundle)
     }
 
     pub(super) fn count(&self) -> usize {
-        self.places.iter().flatten().count()
+        self.count
     }
+}
+
+/// Writes the packet of a message.
+#[inline(always)]
+pub(super) fn write(header: HeaderWords, data: &[u8], room: &mut [u8]) {
+    let (head, body) = room.split_at_mut(HEADER_LEN);
+    head.copy_from_slice(&header.to_bytes());
+    copy(data, body);
+}
+
+/// The length of a bundle of `len` bytes after a message of `data` bytes has joined it. `None` if it
+/// has no room.
+#[inline(always)]
+pub(super) const fn joined(len: usize, data: usize) -> Option<usize> {
+    let len = bundle::next(len) + HEADER_LEN + data;
+    if len <= MAX_BUNDLE { Some(len) } else { None }
+}
+
+/// Writes a message behind the first `len` bytes of a bundle. `room`: the bundle with the message.
+#[inline(always)]
+pub(super) fn join(len: usize, header: HeaderWords, data: &[u8], room: &mut [u8]) {
+    // The gap. A fixed length is one store.
+    room[len..][..bundle::ALIGN].fill(0);
+    write(header, data, &mut room[bundle::next(len)..]);
 }
 
 #[cfg(test)]

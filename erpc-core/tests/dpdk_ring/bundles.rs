@@ -75,7 +75,7 @@ impl Ends {
 
     /// The packet that was sent in this place has a frame of its own, behind the bundle that was open
     /// then.
-    fn is_alone(&mut self, place: usize) {
+    fn leaves_last(&mut self, place: usize) {
         let packet = self.sent.remove(place);
         self.sent.push(packet);
     }
@@ -87,9 +87,13 @@ impl Ends {
         frames
     }
 
-    /// As [`Self::arrive`], but the packets may have overtaken each other.
+    /// As [`Self::arrive`], but long packets may overtake others, and be overtaken.
     fn arrive_in_any_order(&mut self) -> u64 {
         let (mut got, frames) = self.receive();
+        let short = |packets: &[Vec<u8>]| -> Vec<_> {
+            packets.iter().filter(|packet| packet.len() < 24 + LONG).cloned().collect()
+        };
+        assert_eq!(short(&got), short(&self.sent), "short packets, in their order");
         got.sort();
         self.sent.sort();
         assert_eq!(got, std::mem::take(&mut self.sent), "all packets");
@@ -156,7 +160,7 @@ fn a_bundle_has_one_destination_and_only_messages_that_may_be_bundled() {
     for takes_bundles in [true, true, false, true, true] {
         ends.send_to(0, 32, Flags::NONE, takes_bundles);
     }
-    ends.is_alone(2);
+    ends.leaves_last(2);
     assert_eq!(ends.arrive(), 2, "a message to a peer that takes no bundles is alone");
     for len in [LONG, 32, 32] {
         ends.send(len);
@@ -169,7 +173,7 @@ fn a_bundle_has_one_destination_and_only_messages_that_may_be_bundled() {
     for flags in [Flags::NONE, Flags::TRAILER, Flags::NONE] {
         ends.send_to(0, 32, flags, true);
     }
-    ends.is_alone(1);
+    ends.leaves_last(1);
     assert_eq!(ends.arrive(), 2, "a message with a trailer, which covers all its bytes, is alone");
 }
 
@@ -228,10 +232,32 @@ fn a_refused_doorbell_ends_a_bundle_and_loses_nothing() {
     }
     let frames = ends.sent.len();
     for _ in 0..3 {
-        (0..5).for_each(|len| ends.send(len));
+        // In turn to the server and to two ports where no endpoint is.
+        for len in 0..5 {
+            (0..3).for_each(|further| ends.send_to(further, len, Flags::NONE, true));
+        }
         ends.client.split().1.doorbell();
     }
     assert_eq!(ends.arrive(), frames as u64 + 3);
+}
+
+#[test]
+fn the_queue_rings_by_itself_while_frames_are_open() {
+    let mut ends = Ends::new();
+    let before = ends.client.stats();
+    // More frames than a doorbell takes, and than mbufs are taken at once, to the server; meanwhile
+    // frames to others are open.
+    for _ in 0..300 {
+        for further in [1, 2] {
+            ends.send_to(further, 8, Flags::NONE, true);
+        }
+        ends.send_to(0, 32, Flags::NONE, false);
+    }
+    assert_eq!(ends.arrive(), 300);
+    let after = ends.client.stats();
+    assert_eq!(after.tx_dropped, before.tx_dropped);
+    // Without gaps, because 24 + 8 is a multiple of 8.
+    assert_eq!(after.tx_bytes - before.tx_bytes, 300 * (24 + 32 + 2 * (24 + 8)));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //!   DpdkTransport
 //!   +-- DpdkRx   rte_eth_rx_burst, packets lent from mbufs         rx.rs
 //!   +-- DpdkTx   rte_eth_tx_burst of packets in mbufs              tx.rs
+//!   |   +-- OpenFrame  frames that grow                          tx.rs
 //!   |   +-- Holds      messages that the device reads in place     holds.rs
 //!   +-- Device   the started port, shared by a group of endpoints  device.rs
 //!       +-- Member     an endpoint's inbox and bell                group.rs

@@ -2,8 +2,9 @@
 //! msgbuf instead: a mbuf with the headers is chained to one that refers to the message's bytes.
 //! Headers are copied always, so the protocol may write new ones while the device reads the bytes.
 //!
-//! Short messages to a peer that takes [bundles](crate::wire::bundle) share a frame until it is full,
-//! another peer needs its place among the open ones, or the doorbell rings.
+//! Short messages to a peer that takes [bundles](crate::wire::bundle) share a frame. It is open until a
+//! short message has no room in it, another peer needs its place, a control message to its peer follows,
+//! or the doorbell rings.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,18 +20,18 @@ use super::device::Device;
 use super::holds::Holds;
 use crate::buf::MsgBuf;
 use crate::clock;
-use crate::transport::bundles::{OPENS, OpenBundles};
+use crate::transport::bundles::{self, OPENS, OpenBundles};
 use crate::transport::frame::{Header, Mac, Resolution, control};
 use crate::transport::udp::UdpRoute;
 use crate::transport::{MAX_BURST, MIN_DATAGRAM, Route, TxPacket, TxQueue};
 use crate::wire::bundle::MAX_BUNDLE;
-use crate::wire::{HEADER_LEN, HeaderWords, bundle};
+use crate::wire::{HEADER_LEN, HeaderWords};
 
 /// Longest packet that is copied although the device could read it in place, in bytes.
 pub(super) const COPY_LIMIT: usize = 2_048;
 /// How long a flush waits for the device, in ns. A device that sends needs some 10 us.
 const FLUSH: u64 = 5_000_000;
-/// Packets that can be staged.
+/// Frames that can be staged.
 const STAGED: usize = 2 * MAX_BURST;
 /// Mbufs that are taken at once.
 const TAKE: usize = 32;
@@ -81,18 +82,10 @@ pub struct DpdkTx {
 /// A staged frame whose headers are not written yet, because more messages may join it.
 struct OpenFrame {
     header: Header,
-    /// The place of its mbuf.
+    /// The index of its mbuf in `mbufs`. Valid until `ring`, which closes all open frames.
     at: usize,
     /// Bytes of its messages, with the gaps between them.
     len: usize,
-}
-
-/// Writes a packet of one message.
-#[inline(always)]
-fn write(header: HeaderWords, message: &[u8], room: &mut [u8]) {
-    let (head, body) = room.split_at_mut(HEADER_LEN);
-    head.copy_from_slice(&header.to_bytes());
-    body.copy_from_slice(message);
 }
 
 // SAFETY: as for `DpdkRx`.
@@ -238,31 +231,19 @@ impl DpdkTx {
         }
     }
 
-    /// Puts a message behind those of the frame that the last message joined, or if `is_other`, of
-    /// another one. False if there is none for this peer, or no room.
+    /// Adds a message to the frame that the last message joined. False if that is for another peer,
+    /// or has no room.
     #[inline(always)]
-    fn append(
-        &mut self,
-        is_other: bool,
-        route: &UdpRoute,
-        header: HeaderWords,
-        message: &[u8],
-    ) -> bool {
-        let is_for = |to: &UdpRoute| to == route;
-        let open = if is_other { self.bundles.find(is_for) } else { self.bundles.last(is_for) };
-        let Some(open) = open else { return false };
-        let at = bundle::next(open.len);
-        let len = at + HEADER_LEN + message.len();
-        if len > MAX_BUNDLE {
-            return false;
-        }
+    fn append(&mut self, route: &UdpRoute, header: HeaderWords, message: &[u8]) -> bool {
+        let Some(open) = self.bundles.last(|to| to == route) else { return false };
+        let Some(len) = bundles::joined(open.len, message.len()) else { return false };
+        debug_assert!((self.sent..self.staged).contains(&open.at));
         let front = open.header.len();
-        // SAFETY: the staged mbuf is ours until the next doorbell, which closes the frame. It has room
-        // for `MAX_BUNDLE` bytes behind the headers, as each mbuf has.
+        // SAFETY: the mbuf is staged and ours: `ring` takes all open frames out before mbufs leave or
+        // move. It has room for `MAX_BUNDLE` bytes behind the headers, as each mbuf has, and its memory
+        // is initialized, as in `send`.
         let frame = unsafe { slice::from_raw_parts_mut(self.data[open.at], front + len) };
-        // The gap. A fixed length is one store.
-        frame[front + open.len..][..bundle::ALIGN].fill(0);
-        write(header, message, &mut frame[front + at..]);
+        bundles::join(open.len, header, message, &mut frame[front..]);
         self.lengths[open.at] = (front + len) as u16;
         self.staged_bytes += (len - open.len) as u64;
         open.len = len;
@@ -274,23 +255,25 @@ impl DpdkTx {
     #[inline(never)]
     fn bundle(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
         let data = message.as_slice();
-        if self.append(true, route, header, data) {
+        if self.bundles.find(|to| to == route).is_some() && self.append(route, header, data) {
             return;
         }
-        if HEADER_LEN + data.len() > OPENS {
+        // A peer whose address is not known yet gets no frame, and takes no other peer's place.
+        if HEADER_LEN + data.len() > OPENS || self.header(route).is_none() {
             return self.push(route, message.single_packet(header));
         }
         if let Some((route, frame)) = self.bundles.make_room(|to| to == route) {
             self.close(&route, &frame);
         }
-        self.send(route, HEADER_LEN + data.len(), true, |out| write(header, data, out));
+        self.send(route, HEADER_LEN + data.len(), true, |out| bundles::write(header, data, out));
     }
 
     /// Writes the headers of an open frame.
     #[inline]
     fn close(&self, route: &UdpRoute, frame: &OpenFrame) {
         let &OpenFrame { ref header, at, len } = frame;
-        // SAFETY: as in `append`, which has filled `len` bytes behind the headers.
+        debug_assert!((self.sent..self.staged).contains(&at));
+        // SAFETY: as in `append`. `send` and `append` have filled `len` bytes behind the headers.
         let bytes = unsafe { slice::from_raw_parts_mut(self.data[at], header.len() + len) };
         self.complete(header, bytes, route);
     }
@@ -382,9 +365,12 @@ impl DpdkTx {
     /// Offers the staged packets to the device once.
     #[inline]
     fn ring(&mut self) {
-        self.close_bundles(|_| true);
         let count = self.staged - self.sent;
-        if count == 0 || !self.device.is_running() {
+        if count == 0 {
+            return;
+        }
+        self.close_bundles(|_| true);
+        if !self.device.is_running() {
             return;
         }
         let lock = &self.device.tx_locks[usize::from(self.queue)];
@@ -505,8 +491,7 @@ impl TxQueue for DpdkTx {
 
     #[inline]
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
-        // A control message must not overtake messages to the same peer, and those after it must not
-        // overtake it.
+        // A control message must not overtake messages to the same peer.
         self.close_bundles(|to| to == route);
         self.send(route, bytes.len(), false, |out| out.copy_from_slice(bytes));
     }
@@ -532,7 +517,7 @@ impl TxQueue for DpdkTx {
         if !takes_bundles || header.has_trailer() {
             return self.push(route, message.single_packet(header));
         }
-        if !self.append(false, route, header, message.as_slice()) {
+        if !self.append(route, header, message.as_slice()) {
             self.bundle(route, header, message);
         }
     }

@@ -2,10 +2,9 @@
 
 use super::route::UdpRoute;
 use super::steer;
-use crate::buf::copy;
 use crate::mutants::mutant;
-use crate::wire::bundle::MAX_BUNDLE;
-use crate::wire::{HEADER_LEN, HeaderWords, bundle};
+use crate::transport::bundles;
+use crate::wire::{HEADER_LEN, HeaderWords};
 
 /// The receiver of a bundle: one member of one peer.
 #[derive(Clone, Copy)]
@@ -28,8 +27,8 @@ impl Destination {
     }
 }
 
-/// One or more whole messages. While the bundle is open, [`MAX_BUNDLE`] bytes of the staging area are
-/// its own.
+/// One or more whole messages. While the bundle is open,
+/// [`MAX_BUNDLE`](crate::wire::bundle::MAX_BUNDLE) bytes of the staging area are its own.
 #[derive(Clone, Copy)]
 pub(super) struct OpenBundle {
     /// Where it begins in the staging area.
@@ -43,32 +42,17 @@ impl OpenBundle {
     /// A bundle of one message, at `at` in the staging area.
     pub(super) fn new(header: HeaderWords, data: &[u8], staging: &mut [u8], at: usize) -> Self {
         let len = HEADER_LEN + data.len();
-        write(header, data, &mut staging[at..][..len]);
+        bundles::write(header, data, &mut staging[at..][..len]);
         Self { at, len, messages: 1 }
     }
 
     /// Adds a message; false if it has no room.
     #[inline(always)]
     pub(super) fn append(&mut self, header: HeaderWords, data: &[u8], staging: &mut [u8]) -> bool {
-        let at = bundle::next(self.len);
-        let len = at + HEADER_LEN + data.len();
-        if len > MAX_BUNDLE {
-            return false;
-        }
-        let room = &mut staging[self.at..][..len];
-        // The gap. A fixed length is one store.
-        room[self.len..][..bundle::ALIGN].fill(0);
-        write(header, data, &mut room[at..]);
+        let Some(len) = bundles::joined(self.len, data.len()) else { return false };
+        bundles::join(self.len, header, data, &mut staging[self.at..][..len]);
         self.len = len;
         self.messages += 1;
         true
     }
-}
-
-/// Writes a packet of one message.
-#[inline(always)]
-fn write(header: HeaderWords, data: &[u8], room: &mut [u8]) {
-    let (head, body) = room.split_at_mut(HEADER_LEN);
-    head.copy_from_slice(&header.to_bytes());
-    copy(data, body);
 }

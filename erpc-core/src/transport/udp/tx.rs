@@ -7,7 +7,8 @@
 //! is full or the loop rings the doorbell.
 //!
 //! Short messages to a peer that takes [bundles](crate::wire::bundle) share a datagram. It is open
-//! until it is full, another peer needs its place, or the loop rings the doorbell. So most messages
+//! until a short message has no room in it, another peer needs its place, a control message to its
+//! peer follows, or the loop rings the doorbell. So most messages
 //! of a busy endpoint take a short way: a comparison with the message before, and a copy. A bundle
 //! that is closed is staged as one packet.
 //!

@@ -107,7 +107,7 @@ struct LoadArgs {
     /// How long each mix runs
     #[arg(long, value_name = "SECONDS", default_value = "1")]
     secs: NonZeroU16,
-    /// Calls in flight
+    /// Calls at a time. At most 64 are in flight to a partition; further ones wait
     #[arg(long, value_name = "N", default_value = "32")]
     outstanding: NonZeroU16,
 }
@@ -190,7 +190,8 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// How to open an endpoint: a client has one session to a partition, which carries all its calls.
+/// How to open an endpoint, at both ends: a client has one session to a partition, which carries all its
+/// calls, and has as many slots as the end with fewer.
 fn endpoint_config() -> EndpointConfig {
     EndpointConfig::new().slots(64)
 }

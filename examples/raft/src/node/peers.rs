@@ -24,8 +24,8 @@ const OUTBOX: usize = 4 << 20;
 const FIRST: usize = 512;
 /// Bytes in one call: below the limit of a session's messages.
 const PARCEL: usize = 2 << 20;
-/// Nodes that are known, beyond which only members are heard.
-pub(super) const STRANGERS: usize = 64;
+/// Most nodes that are known, members included. Members may become more; other nodes are refused then.
+pub(super) const KNOWN: usize = 64;
 
 /// All other nodes that this one has messages for.
 pub(super) struct Peers<T: Transport> {
@@ -118,7 +118,7 @@ impl<T: Transport> Peers<T> {
     }
 
     fn entry(&mut self, node: NodeId) -> Option<&mut Peer<T>> {
-        if !self.peers.contains_key(&node) && self.peers.len() >= STRANGERS {
+        if !self.peers.contains_key(&node) && self.peers.len() >= KNOWN {
             return None;
         }
         Some(self.peers.entry(node).or_insert_with(Peer::new))

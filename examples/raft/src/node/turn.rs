@@ -9,7 +9,7 @@ use bytes::Bytes;
 use erpc::{Endpoint, Status, Transport};
 
 use super::inbox::{Inbox, Mail, Parcel, Rare};
-use super::peers::{STRANGERS, Sender};
+use super::peers::{KNOWN, Sender};
 use super::reads::{Lease, Reads};
 use super::transfer::{self, Arriving};
 use super::waiting::{Caller, Waiting};
@@ -175,7 +175,8 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
                 format!("node {from} has restarted without its data; add it under another id"),
             )),
             Sender::TooMany => Err(Status::resource_exhausted(format!(
-                "node {from} is no member, and {STRANGERS} other nodes are known already; add it as a member first"
+                "node {from} is no member, and this node knows {KNOWN} others or more; add it as a member \
+                 first"
             ))),
         }
     }
