@@ -41,12 +41,14 @@ impl<D, B> OpenBundles<D, B> {
         self.last(is_for)
     }
 
-    /// Chooses the place for a new bundle, and takes out the bundle there, if there is one. The place
-    /// is that of the destination's own bundle, otherwise a free one, otherwise the last. So with more
-    /// destinations in turn than places, all but one of the places keep their bundles.
-    pub(super) fn make_room(&mut self, is_for: impl Fn(&D) -> bool) -> Option<(D, B)> {
-        if self.find(is_for).is_none() {
-            self.last = self.places.iter().position(Option::is_none).unwrap_or(BUNDLES - 1);
+    /// Chooses the place for a new bundle, and takes out the bundle there, if there is one. If the
+    /// destination `has_one`, which [`Self::find`] has just found, the place is that of this bundle,
+    /// otherwise a free one, otherwise the last. So with more destinations in turn than places, all but
+    /// one of the places keep their bundles.
+    pub(super) fn make_room(&mut self, has_one: bool) -> Option<(D, B)> {
+        if !has_one {
+            let is_free = |place: &Option<(D, B)>| self.count < BUNDLES && place.is_none();
+            self.last = self.places.iter().position(is_free).unwrap_or(BUNDLES - 1);
         }
         let bundle = self.places[self.last].take();
         self.count -= usize::from(bundle.is_some());
@@ -112,7 +114,7 @@ mod tests {
         for to in messages {
             let is_for = |other: &u8| other == to;
             if bundles.last(is_for).is_none() && bundles.find(is_for).is_none() {
-                left.extend(bundles.make_room(is_for).map(|(to, ())| to));
+                left.extend(bundles.make_room(false).map(|(to, ())| to));
                 bundles.open(*to, ());
             }
         }
@@ -134,11 +136,12 @@ mod tests {
     fn a_full_bundle_makes_room_for_the_next_one_to_its_destination() {
         let mut bundles = OpenBundles::new();
         for to in 1..=BUNDLES {
-            assert_eq!(bundles.make_room(|other| *other == to), None);
+            assert_eq!(bundles.make_room(false), None);
             bundles.open(to, "first");
         }
         let is_for = |other: &usize| *other == 2;
-        assert_eq!(bundles.make_room(is_for), Some((2, "first")));
+        assert_eq!(bundles.find(is_for), Some(&mut "first"));
+        assert_eq!(bundles.make_room(true), Some((2, "first")));
         bundles.open(2, "second");
         assert_eq!(bundles.last(is_for), Some(&mut "second"));
         assert_eq!(bundles.find(|other| *other == 9), None);

@@ -255,14 +255,15 @@ impl DpdkTx {
     #[inline(never)]
     fn bundle(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
         let data = message.as_slice();
-        if self.bundles.find(|to| to == route).is_some() && self.append(route, header, data) {
+        let has_one = self.bundles.find(|to| to == route).is_some();
+        if has_one && self.append(route, header, data) {
             return;
         }
         // A peer whose address is not known yet gets no frame, and takes no other peer's place.
         if HEADER_LEN + data.len() > OPENS || self.header(route).is_none() {
             return self.push(route, message.single_packet(header));
         }
-        if let Some((route, frame)) = self.bundles.make_room(|to| to == route) {
+        if let Some((route, frame)) = self.bundles.make_room(has_one) {
             self.close(&route, &frame);
         }
         self.send(route, HEADER_LEN + data.len(), true, |out| bundles::write(header, data, out));

@@ -246,8 +246,9 @@ impl UdpTx {
     #[inline(never)]
     fn bundle(&mut self, route: &UdpRoute, header: HeaderWords, message: &mut MsgBuf) {
         let data = message.as_slice();
-        let is_for = |to: &Destination| to.gets(route, header);
-        if let Some(bundle) = self.bundles.find(is_for)
+        let own = self.bundles.find(|to| to.gets(route, header));
+        let has_one = own.is_some();
+        if let Some(bundle) = own
             && bundle.append(header, data, &mut self.staging)
         {
             return;
@@ -255,7 +256,7 @@ impl UdpTx {
         if HEADER_LEN + data.len() > OPENS {
             return self.push(route, message.single_packet(header));
         }
-        if let Some((to, bundle)) = self.bundles.make_room(is_for)
+        if let Some((to, bundle)) = self.bundles.make_room(has_one)
             && let Some(run) = self.stage_bundle(&to, &bundle, false)
         {
             self.flush_if_full(run);
