@@ -160,7 +160,7 @@ impl<T: Transport> Lab<T> {
 
     fn call(&self, table: usize, method: Method, key: u64) {
         let (done, wrong) = (Rc::clone(&self.done), Rc::clone(&self.wrong));
-        let answered = move |reply: Result<Value, _>| {
+        let answered = move |reply: Result<&Value, _>| {
             let is_right = reply.is_ok_and(|value| value.bytes()[..8] == key.to_le_bytes());
             done.set(done.get() + 1);
             wrong.set(wrong.get() + u64::from(!is_right));

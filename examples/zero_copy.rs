@@ -1,7 +1,8 @@
-//! The time saved when a handler reads a request in the packet instead of copying it.
+//! The time saved when messages are read in the packet, and written from what the service has,
+//! instead of copied.
 //!
-//! The same work runs with owned messages and with messages that borrow from the packet. Client and
-//! server share this thread and the memory transport. The two variants alternate.
+//! The same work runs with owned messages and with borrowed ones. Client and server share this thread
+//! and the memory transport. The two variants alternate.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -14,7 +15,7 @@ use erpc::transport::mem::{MemHub, MemTransport};
 use erpc::{CallError, Endpoint, EndpointConfig, Request, Response, Service, Status};
 use proto::{
     Blob, FixedPrice, FixedQuote, LentBlob, LentBlobView, LocalQuotesClient, Price, Quote, Quotes,
-    Stored,
+    Stored, Wanted,
 };
 
 mod proto {
@@ -25,12 +26,16 @@ mod proto {
 const WINDOW: u64 = 32;
 /// Calls in one run of a variant.
 const CALLS: u64 = 100_000;
+/// The name of all blobs.
+const NAME: &str = "blob";
 /// Runs of each variant. The fastest run is the result.
 const TURNS: usize = 7;
 
 #[derive(erpc::Service)]
 #[erpc(service = proto::Quotes)]
-struct Desk;
+struct Desk {
+    data: Vec<u8>,
+}
 
 impl Quotes for Desk {
     fn mid(&self, request: Request<'_, Quote>) -> Result<Response<Price>, Status> {
@@ -55,6 +60,23 @@ impl Quotes for Desk {
     ) -> Result<Response<Stored>, Status> {
         Ok(Response::new(Stored { sum: sum(request.message().data) }))
     }
+
+    fn fetch(&self, request: Request<'_, &Wanted>) -> Result<Response<Blob>, Status> {
+        let data = self.wanted(request.message())?;
+        Ok(Response::new(Blob { name: NAME.to_owned(), data: data.to_vec() }))
+    }
+
+    // The answer is written to the packet here.
+    fn fetch_lent(&self, request: Request<'_, &Wanted>) -> Result<Response<LentBlob>, Status> {
+        let data = self.wanted(request.message())?;
+        request.answer(&LentBlobView { name: NAME, data })
+    }
+}
+
+impl Desk {
+    fn wanted(&self, wanted: &Wanted) -> Result<&[u8], Status> {
+        self.data.get(..wanted.len() as usize).ok_or_else(|| Status::out_of_range("no such blob"))
+    }
 }
 
 /// Sums one byte in 64, so that the handler reads the data.
@@ -76,7 +98,7 @@ impl Lab {
         let hub = MemHub::new();
         let server = Endpoint::new(hub.port(Default::default()), EndpointConfig::new())?;
         let mut routes = Routes::new();
-        Arc::new(Desk).register(&mut routes)?;
+        Arc::new(Desk { data: vec![1; 16_000] }).register(&mut routes)?;
         server.serve(Arc::new(routes), None);
         server.listen();
         let client = Endpoint::new(hub.port(Default::default()), EndpointConfig::new())?;
@@ -90,15 +112,12 @@ impl Lab {
         Ok(Self { server, client, quotes, done: Rc::default(), wrong: Rc::default() })
     }
 
-    /// A callback that counts an answer as wrong if it is not `expected`.
-    fn check<M: PartialEq + 'static>(
-        &self,
-        expected: M,
-    ) -> impl FnOnce(Result<M, CallError>) + 'static {
+    /// What a callback does with its answer: it counts it, and whether it is right.
+    fn count(&self) -> impl FnOnce(bool) + 'static {
         let (done, wrong) = (Rc::clone(&self.done), Rc::clone(&self.wrong));
-        move |result| {
+        move |is_right| {
             done.set(done.get() + 1);
-            wrong.set(wrong.get() + u64::from(result.as_ref() != Ok(&expected)));
+            wrong.set(wrong.get() + u64::from(!is_right));
         }
     }
 
@@ -132,21 +151,50 @@ fn main() -> Result<(), Box<dyn Error>> {
     let quote = Quote { instrument: 7, bid: 9_998, ask: 10_001, venue: b"XNAS".to_vec() };
     let fixed =
         FixedQuote::new().with_instrument(7).with_bid(9_998).with_ask(10_001).with_venue(*b"XNAS");
-    let prost = |lab: &Lab| lab.quotes.mid_with(&quote, lab.check(Price { half_ticks: 19_999 }));
+    let prost = |lab: &Lab| {
+        let count = lab.count();
+        lab.quotes.mid_with(&quote, |reply| count(reply.is_ok_and(|it| it.half_ticks == 19_999)));
+    };
+    // The reply is a reference into the packet.
     let in_place = |lab: &Lab| {
-        let expected = FixedPrice::new().with_half_ticks(19_999);
-        lab.quotes.fixed_mid_with(fixed, lab.check(expected));
+        let count = lab.count();
+        lab.quotes
+            .fixed_mid_with(fixed, |reply| count(reply.is_ok_and(|it| it.half_ticks() == 19_999)));
     };
     report("a quote of 28 bytes", "protobuf", "fixed layout", lab.compare(&prost, &in_place));
 
     for size in [1_000, 16_000] {
-        let (name, data) = ("blob".to_owned(), vec![1; size]);
-        let expected = Stored { sum: sum(&data) };
+        let (name, data) = (NAME.to_owned(), vec![1; size]);
+        let (expected, wanted) = (sum(&data), Wanted::new().with_len(size as u32));
         let blob = Blob { name: name.clone(), data: data.clone() };
         let view = LentBlob { name, data };
-        let owned = |lab: &Lab| lab.quotes.store_with(&blob, lab.check(expected));
-        let borrowed = |lab: &Lab| lab.quotes.store_lent_with(&view, lab.check(expected));
-        let what = format!("a blob of {size} bytes");
+        let owned = |lab: &Lab| {
+            let count = lab.count();
+            lab.quotes
+                .store_with(&blob, move |reply| count(reply.is_ok_and(|it| it.sum == expected)));
+        };
+        let borrowed = |lab: &Lab| {
+            let count = lab.count();
+            let check =
+                move |reply: Result<Stored, _>| count(reply.is_ok_and(|it| it.sum == expected));
+            lab.quotes.store_lent_with(&view, check);
+        };
+        let what = format!("a request of {size} bytes");
+        report(&what, "owned", "borrowed view", lab.compare(&owned, &borrowed));
+        let owned = |lab: &Lab| {
+            let count = lab.count();
+            let is_right = move |blob: Blob| sum(&blob.data) == expected;
+            lab.quotes.fetch_with(wanted, move |reply| count(reply.is_ok_and(is_right)));
+        };
+        // The reply's data is a slice of the packet.
+        let borrowed = |lab: &Lab| {
+            let count = lab.count();
+            let check = move |reply: Result<LentBlobView<'_>, CallError>| {
+                count(reply.is_ok_and(|blob| sum(blob.data) == expected));
+            };
+            lab.quotes.fetch_lent_with(wanted, check);
+        };
+        let what = format!("a response of {size} bytes");
         report(&what, "owned", "borrowed view", lab.compare(&owned, &borrowed));
     }
     match lab.wrong.get() {

@@ -165,7 +165,7 @@ fn a_burst_hook_allocates_nothing() {
             for number in 0..calls {
                 let count = Rc::clone(&done);
                 session.call_with(&HOOKED, &Echoed(U64::new(number)), move |reply| {
-                    let reply: Echoed = reply.expect("the call succeeds");
+                    let reply: &Echoed = reply.expect("the call succeeds");
                     assert_eq!(reply.0.get(), number);
                     count.set(count.get() + 1);
                 });

@@ -54,6 +54,8 @@ enum Path {
     FixedHooked,
     /// A typed call with protocol buffers and a callback
     Prost,
+    /// As `prost`; the handler and the callback have views of the answer
+    View,
     /// A typed call with protocol buffers, awaited by a task
     ProstAwait,
     /// As `prost-await`, with a deadline
@@ -98,6 +100,7 @@ impl Path {
             Self::Fixed
             | Self::FixedHooked
             | Self::Prost
+            | Self::View
             | Self::ProstAwait
             | Self::ProstDeadline
             | Self::ProstLone => config,
@@ -122,6 +125,7 @@ impl Path {
             Self::Fixed => return Form::FixedCallback.subject(&setup),
             Self::FixedHooked => return Form::FixedHooked.subject(&setup),
             Self::Prost => return Form::ProstCallback.subject(&setup),
+            Self::View => return Form::ViewCallback.subject(&setup),
             Self::ProstDeadline => return Form::ProstDeadline.subject(&setup),
             Self::ProstAwait | Self::ProstLone => return Form::ProstAwait.subject(&setup),
             Self::Request => (LARGE, SMALL),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes};
+use bytes::BufMut;
 use erpc::raw::{App, Body, ClientStats, Context, MsgBuf, RequestHandle, ResponseBuffer};
 use erpc::service::{MethodCollision, Routes};
 use erpc::{LoopGaps, Service as _};
@@ -15,7 +15,7 @@ use erpc_core::service::{CallHost, Encoded, HandlerOutcome, ReplySink};
 use crate::machine;
 use crate::methods::{self, Control, ServerState};
 use crate::payload;
-use crate::values::{self, is_there, value};
+use crate::values::{VALUE, is_there, value};
 
 /// Code that `erpc-build` generates from `proto/bench.proto`.
 pub(crate) mod proto {
@@ -27,30 +27,23 @@ pub(crate) mod proto {
 #[derive(erpc::Service)]
 #[erpc(service = proto::Bench)]
 pub(crate) struct Store {
-    values: Vec<Bytes>,
-}
-
-/// Whether `answer` is the store's answer for `key`.
-pub(crate) fn is_answer(answer: &proto::GetResponse, key: u64) -> bool {
-    values::is_answer(&answer.value, answer.found, key)
+    values: Vec<[u8; VALUE]>,
 }
 
 impl Store {
     fn new() -> Self {
-        Self {
-            values: (0..=u8::MAX).map(|key| Bytes::copy_from_slice(&value(key.into()))).collect(),
-        }
+        Self { values: (0..=u8::MAX).map(|key| value(key.into())).collect() }
     }
 }
 
 impl proto::Bench for Store {
     fn get(
         &self,
-        request: Request<'_, proto::GetRequest>,
+        request: Request<'_, proto::GetRequestView>,
     ) -> Result<Response<proto::GetResponse>, Status> {
         let key = request.message().key;
-        let value = self.values[key as u8 as usize].clone();
-        Ok(Response::new(proto::GetResponse { value, found: is_there(key) }))
+        let value = &self.values[key as u8 as usize];
+        request.answer(&proto::GetResponseView { value, found: is_there(key) })
     }
 }
 

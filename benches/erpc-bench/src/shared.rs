@@ -10,7 +10,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::failure::Failure;
 use crate::report::Latencies;
-use crate::service::{self, proto};
+use crate::service::proto;
+use crate::values::is_answer;
 
 /// A closed loop that calls `Get`, one call at a time in each task.
 pub(crate) struct SharedLoad {
@@ -93,7 +94,7 @@ async fn call(
     for key in keys {
         let answer = client.get(proto::GetRequest { key }).await;
         let answer = answer.map_err(Failure::of("a call failed"))?;
-        if !service::is_answer(&answer, key) {
+        if !is_answer(&answer.value, answer.found, key) {
             return Err(Failure::new(format!("the answer for key {key} is wrong")));
         }
         let now = Instant::now();

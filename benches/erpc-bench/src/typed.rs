@@ -10,7 +10,8 @@ use erpc::{CallError, Endpoint, EndpointConfig, EndpointStats, IdlePolicy};
 
 use crate::failure::Failure;
 use crate::report::Latencies;
-use crate::service::{self, proto};
+use crate::service::proto;
+use crate::values::is_answer;
 
 /// A closed loop that calls `Get`.
 pub(crate) struct GetLoad {
@@ -102,10 +103,10 @@ impl CallbackState {
         client: usize,
         key: u64,
         sent: Instant,
-        result: Result<proto::GetResponse, CallError>,
+        result: Result<proto::GetResponseView<'_>, CallError>,
     ) {
         let failure = match result {
-            Ok(answer) if service::is_answer(&answer, key) => None,
+            Ok(answer) if is_answer(answer.value, answer.found, key) => None,
             Ok(_) => Some(Failure::new(format!("the answer for key {key} is wrong"))),
             Err(error) => Some(Failure::new(format!("a call failed: {error}"))),
         };

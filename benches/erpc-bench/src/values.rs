@@ -2,7 +2,7 @@
 //! and their clients compare each answer with them.
 
 /// Bytes of a value.
-const VALUE: usize = 64;
+pub(crate) const VALUE: usize = 64;
 
 /// The store's value for `key`, which depends only on the key's lowest byte.
 pub(crate) fn value(key: u64) -> [u8; VALUE] {

@@ -250,7 +250,7 @@ impl Scope<'_> {
         let (erpc, result) = (self.erpc(), self.result());
         let fn_once = self.prelude("FnOnce", &quote!(::std::ops));
         let method_const = method_const(method);
-        let (request, response) = (self.request(method, 1), self.response(method, 1));
+        let (request, response) = (self.request(method, 1), self.replied(method));
         let docs = docs(&[&format!(
             "Like `{}`, but passes the result to `done`.",
             plain(&call.to_string())

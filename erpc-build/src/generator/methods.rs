@@ -55,7 +55,8 @@ impl Scope<'_> {
         };
         let response = match self.layout(&method.output_proto_type) {
             Some(Layout::Fixed) => "Fixed",
-            _ => "Prost",
+            Some(Layout::View) => "Borrowed",
+            None => "Prost",
         };
         match (request, response) {
             ("Prost", "Prost") => quote!(),

@@ -215,10 +215,20 @@ impl Scope<'_> {
     /// Relative to the service's module.
     fn received(&self, method: &Method) -> TokenStream {
         let owned = self.request(method, 1);
-        let message = self.descriptor(&method.input_proto_type);
-        let layout =
-            self.layout(&method.input_proto_type).filter(|_| self.plan(method).shape.is_sync());
-        match (layout, message) {
+        match self.plan(method).shape.is_sync() {
+            true => self.viewed(&method.input_proto_type, owned),
+            false => owned,
+        }
+    }
+
+    /// The type of the message that a callback gets. Relative to the service's module.
+    fn replied(&self, method: &Method) -> TokenStream {
+        self.viewed(&method.output_proto_type, self.response(method, 1))
+    }
+
+    /// A message that is read in the packet if it can be. Relative to the service's module.
+    fn viewed(&self, proto_type: &str, owned: TokenStream) -> TokenStream {
+        match (self.layout(proto_type), self.descriptor(proto_type)) {
             (Some(Layout::Fixed), _) => quote!(&#owned),
             (Some(Layout::View), Some(message)) => {
                 let view = self.generator.view_type(&self.service.package, &message);

@@ -1,4 +1,5 @@
-//! Views: structs that borrow text and bytes of a message from the received packet.
+//! Views: structs that borrow text and bytes of a message, from the received packet or from what a
+//! service stores.
 
 use proc_macro2::{Literal, TokenStream};
 use protox::prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
@@ -16,25 +17,19 @@ impl Generator {
         let name = ident(&view_name(message));
         let of = self.types.message(package, message);
         let docs = docs::docs(&[&format!(
-            "A view of [`{of}`]: text and bytes are borrowed from the received packet."
+            "A view of [`{of}`]: text and bytes are borrowed, for example from the received packet."
         )
         .replace(" :: ", "::")]);
         let lifetime = borrows(message).then(|| quote!(<'a>));
         let borrow = borrows(message).then(|| quote!('a));
         let fields = message.fields().map(|field| self.view_field(&field));
         let reads: Vec<_> = message.fields().map(|field| self.read(&field)).collect();
-        let (view, read) = match &reads[..] {
-            [] => (quote!(_view), quote!(while fields.next()?.is_some() {})),
-            [(tag, read)] => {
-                let read = quote!(if field.tag() == #tag { #read; });
-                (quote!(view), quote!(while let Some(field) = fields.next()? { #read }))
-            }
-            reads => {
-                let arms = reads.iter().map(|(tag, read)| quote!(#tag => #read,));
-                let read = quote!(match field.tag() { #(#arms)* _ => {} });
-                (quote!(view), quote!(while let Some(field) = fields.next()? { #read }))
-            }
-        };
+        let tags = message.fields().map(|field| Literal::u32_unsuffixed(field.number()));
+        let arms = reads.iter().map(|(key, read)| quote!(#key => #read,));
+        let mut fields_by_tag: Vec<_> = message.fields().collect();
+        fields_by_tag.sort_by_key(FieldDescriptor::number);
+        let writes = fields_by_tag.iter().map(|field| self.write(field));
+        let any = borrows(message).then(|| quote!(<'_>));
         quote! {
             #docs
             #[derive(Clone, Copy, PartialEq, Default, Debug)]
@@ -42,18 +37,26 @@ impl Generator {
             impl #erpc::service::Viewable for #of {
                 type View<'a> = #name #lifetime;
                 fn merge_view #lifetime(
-                    #view: &mut #name #lifetime,
+                    view: &mut #name #lifetime,
                     bytes: & #borrow [u8],
                 ) -> ::core::result::Result<(), #erpc::service::DecodeError> {
                     let mut fields = #erpc::service::Fields::new(bytes);
-                    #read
+                    while let Some(key) = fields.next()? {
+                        match key {
+                            #(#arms)*
+                            _ => fields.other(key, &[#(#tags),*])?,
+                        }
+                    }
                     Ok(())
+                }
+                fn write_view(view: &#name #any, fields: &mut impl #erpc::service::FieldSink) {
+                    #(#writes)*
                 }
             }
         }
     }
 
-    /// The type of a handler's view of a message, relative to the module of `package`.
+    /// The type of a view of a message, relative to the module of `package`.
     pub(super) fn view_type(&self, package: &str, message: &MessageDescriptor) -> TokenStream {
         let view = self.types.view(package, message);
         let lifetime = borrows(message).then(|| quote!(<'_>));
@@ -85,7 +88,7 @@ impl Generator {
         quote!(#docs pub #name: #of)
     }
 
-    /// A field's number, and the code that reads it from `field` into `view`.
+    /// A field's key, and the code that reads its value from `fields` into `view`.
     fn read(&self, field: &FieldDescriptor) -> (Literal, TokenStream) {
         let name = field_ident(field);
         let read = match field.kind() {
@@ -94,21 +97,68 @@ impl Generator {
                 let erpc = &self.erpc;
                 let of = self.types.message(field.parent_message().package_name(), &of);
                 let inner = quote!(view.#name.get_or_insert_default());
-                quote!({ <#of as #erpc::service::Viewable>::merge_view(#inner, field.bytes()?)?; })
+                quote!({ <#of as #erpc::service::Viewable>::merge_view(#inner, fields.bytes()?)?; })
             }
             kind => {
-                let reader = ident(reader(&kind));
-                let value = quote!(field.#reader()?);
+                let reader = ident(function(&kind));
+                let value = quote!(fields.#reader()?);
                 let value = if is_optional(field) { quote!(Some(#value)) } else { value };
                 quote!(view.#name = #value)
             }
         };
-        (Literal::u32_unsuffixed(field.number()), read)
+        (Literal::u32_unsuffixed(field.number() << 3 | wire_type(&field.kind())), read)
+    }
+
+    /// The code that passes a field of `view` to `fields`, unless the encoding of the owned message
+    /// leaves it out, too.
+    fn write(&self, field: &FieldDescriptor) -> TokenStream {
+        let (name, tag) = (field_ident(field), Literal::u32_unsuffixed(field.number()));
+        let is_required = field.cardinality() == Cardinality::Required;
+        if let Kind::Message(of) = field.kind() {
+            let of = self.types.message(field.parent_message().package_name(), &of);
+            return match is_required {
+                true => quote!(fields.message::<#of>(#tag, &view.#name.unwrap_or_default());),
+                false => quote! {
+                    if let Some(inner) = &view.#name {
+                        fields.message::<#of>(#tag, inner);
+                    }
+                },
+            };
+        }
+        let write = ident(function(&field.kind()));
+        let is_there = match field.kind() {
+            _ if is_required => return quote!(fields.#write(#tag, view.#name);),
+            _ if is_optional(field) => {
+                return quote! {
+                    if let Some(value) = view.#name {
+                        fields.#write(#tag, value);
+                    }
+                };
+            }
+            Kind::String | Kind::Bytes => quote!(!view.#name.is_empty()),
+            Kind::Bool => quote!(view.#name),
+            Kind::Float | Kind::Double => quote!(view.#name != 0.0),
+            _ => quote!(view.#name != 0),
+        };
+        quote! {
+            if #is_there {
+                fields.#write(#tag, view.#name);
+            }
+        }
     }
 }
 
-/// The function of `erpc::service::Field` that reads values of `kind`.
-fn reader(kind: &Kind) -> &'static str {
+fn wire_type(kind: &Kind) -> u32 {
+    match kind {
+        Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => 1,
+        Kind::String | Kind::Bytes | Kind::Message(_) => 2,
+        Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => 5,
+        _ => 0,
+    }
+}
+
+/// The functions of `erpc::service::Fields` and `FieldSink` that read and write values of `kind`.
+fn function(kind: &Kind) -> &'static str {
     match kind {
         Kind::Double => "double",
         Kind::Float => "float",

@@ -31,7 +31,7 @@ pub(crate) trait Callback: Any {
     fn stack(&self) -> usize;
 }
 
-/// A callback for messages of type `M`, which `D` decodes.
+/// A callback for messages of type `M`, which `D` reads.
 struct TypedCallback<M, D, F> {
     /// The method's full name.
     method: &'static str,
@@ -46,7 +46,7 @@ impl<M, D, F> Callback for TypedCallback<M, D, F>
 where
     M: 'static,
     D: Codec<M>,
-    F: FnOnce(Result<M, CallError>) + 'static,
+    F: for<'v> FnOnce(Result<D::View<'v>, CallError>) + 'static,
 {
     fn reply(&mut self, bytes: &[u8]) {
         let Some(done) = self.done.take() else { return };
@@ -54,7 +54,7 @@ where
             return done(Err(too_large(bytes)));
         }
         // `done` is called in both arms, so that the message is built in place as its argument.
-        match D::decode(bytes) {
+        match D::view(bytes) {
             Ok(message) => done(Ok(message)),
             Err(_) => done(Err(MALFORMED)),
         }
@@ -79,7 +79,7 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Boxes a callback that decodes the response and passes it to `done`.
+    /// Boxes a callback that reads the response and passes it to `done`.
     #[inline(always)]
     pub(crate) fn wrap<Req, M: 'static, C, D: Codec<M>, F>(
         &self,
@@ -87,7 +87,7 @@ impl Callbacks {
         done: F,
     ) -> Box<dyn Callback>
     where
-        F: FnOnce(Result<M, CallError>) + 'static,
+        F: for<'v> FnOnce(Result<D::View<'v>, CallError>) + 'static,
     {
         let (method, limit) = (method.full_name(), method.response_limit());
         let stack = self.stacks.get(stack_of::<TypedCallback<M, D, F>>());

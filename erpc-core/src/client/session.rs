@@ -85,7 +85,9 @@ impl<T: Transport> Session<T> {
     /// Calls `method` and passes the outcome to `done`. `done` runs within the endpoint's loop,
     /// never before this function has returned.
     ///
-    /// This is the fastest way to call: the response is decoded in the receive buffer. `done` may
+    /// This is the fastest way to call: the response is read in the receive buffer. `done` gets what a
+    /// plain handler would get: a reference with a fixed layout, a view of a message with `view: true`,
+    /// otherwise the message. `done` may
     /// make further calls, on any session of the endpoint. It must not run the loop
     /// ([`Endpoint::block_on`] and similar) and should not take long. A panic in `done` propagates
     /// out of the loop, except in the thread of a server, which continues. If the last handle of
@@ -96,7 +98,7 @@ impl<T: Transport> Session<T> {
         &self,
         method: &Method<Req, Resp, C, D>,
         request: &Req,
-        done: impl FnOnce(Result<Resp, CallError>) + 'static,
+        done: impl for<'v> FnOnce(Result<D::View<'v>, CallError>) + 'static,
     ) where
         Resp: 'static,
         C: Codec<Req>,

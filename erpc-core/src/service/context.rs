@@ -86,6 +86,8 @@ pub struct CallContext<'a> {
     /// Set once the handler has taken a [`Responder`](super::Responder), which then answers instead
     /// of the handler's return value.
     deferred: Cell<bool>,
+    /// The encoded response, if the handler has answered with a view.
+    answer: Cell<Option<MsgBuf>>,
 }
 
 impl<'a> CallContext<'a> {
@@ -103,6 +105,7 @@ impl<'a> CallContext<'a> {
             deadline: Instant::NEVER,
             metadata: MetadataRef::default(),
             deferred: Cell::new(false),
+            answer: Cell::new(None),
         }
     }
 
@@ -195,6 +198,18 @@ impl<'a> CallContext<'a> {
     }
 
     /// Whether the handler has taken a [`Responder`](super::Responder).
+    /// Stores the response, encoded.
+    #[inline]
+    pub(super) fn set_answer(&self, response: MsgBuf) {
+        self.answer.set(Some(response));
+    }
+
+    /// Takes the encoded response, if there is one.
+    #[inline]
+    pub(super) fn take_answer(&self) -> Option<MsgBuf> {
+        self.answer.take()
+    }
+
     #[inline]
     pub(super) fn is_deferred(&self) -> bool {
         self.deferred.get()

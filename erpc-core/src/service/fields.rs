@@ -4,19 +4,23 @@ use super::DecodeError;
 
 /// The fields of an encoded protobuf message, one at a time.
 ///
-/// Never panics on any bytes. Allocates only for errors and for skipped groups. [`Fields::next`]
-/// reads each byte once, and skips the contents of strings and bytes.
+/// [`Fields::next`] returns the key of the next field: eight times its tag, plus its wire type. Then the
+/// caller reads the value with the function for the type that it expects at this key, or passes the
+/// key to [`Fields::other`], which skips the value.
+///
+/// Never panics on any bytes. Allocates only for errors and for skipped groups. Reads each byte once,
+/// and skips the contents of strings and bytes.
 ///
 /// ```
 /// use erpc_core::service::Fields;
 ///
 /// let mut fields = Fields::new(b"\x08\x2a\x12\x02hi");
 /// let (mut number, mut text) = (0, "");
-/// while let Some(field) = fields.next()? {
-///     match field.tag() {
-///         1 => number = field.uint64()?,
-///         2 => text = field.string()?,
-///         _ => {}
+/// while let Some(key) = fields.next()? {
+///     match key {
+///         0x08 => number = fields.uint64()?,
+///         0x12 => text = fields.string()?,
+///         key => fields.other(key, &[1, 2])?,
 ///     }
 /// }
 /// assert_eq!((number, text), (42, "hi"));
@@ -27,29 +31,11 @@ pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
-/// One field: its tag, and its value in wire format.
-#[derive(Clone, Copy, Debug)]
-pub struct Field<'a> {
-    tag: u32,
-    value: Value<'a>,
-}
-
-/// A value in wire format.
-#[derive(Clone, Copy, Debug)]
-enum Value<'a> {
-    Varint(u64),
-    Fixed32(u32),
-    Fixed64(u64),
-    Bytes(&'a [u8]),
-    /// A group, which was skipped.
-    Group,
-}
-
 /// Deepest nesting of groups that are skipped, the same as in `prost`.
 const MAX_DEPTH: u32 = 100;
 
-const START_GROUP: u64 = 3;
-const END_GROUP: u64 = 4;
+const START_GROUP: u32 = 3;
+const END_GROUP: u32 = 4;
 
 impl<'a> Fields<'a> {
     /// The fields of the message that fills `bytes`.
@@ -59,54 +45,85 @@ impl<'a> Fields<'a> {
         Self { rest: bytes }
     }
 
-    /// The next field, `None` at the end of the message.
+    /// The key of the next field, `None` at the end of the message.
     ///
     /// # Errors
-    /// [`DecodeError`] if the next bytes are not a field.
+    /// [`DecodeError`] if the next bytes are not a key.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator of results cannot use `?` within"
     )]
-    #[inline]
-    pub fn next(&mut self) -> Result<Option<Field<'a>>, DecodeError> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let (tag, wire) = self.key()?;
-        let value = match wire {
-            0 => Value::Varint(self.varint()?),
-            1 => Value::Fixed64(u64::from_le_bytes(self.array()?)),
-            2 => Value::Bytes(self.bytes()?),
-            START_GROUP => {
-                self.skip_group(tag)?;
-                Value::Group
+    #[inline(always)]
+    pub fn next(&mut self) -> Result<Option<u32>, DecodeError> {
+        match self.rest {
+            [] => Ok(None),
+            // The tag is 1 to 15.
+            [key @ 0x08..=0x7f, rest @ ..] => {
+                self.rest = rest;
+                Ok(Some(u32::from(*key)))
             }
-            5 => Value::Fixed32(u32::from_le_bytes(self.array()?)),
-            _ => return Err(error("a field has an unknown wire type")),
-        };
-        Ok(Some(Field { tag, value }))
+            _ => self.long_key().map(Some),
+        }
     }
 
-    #[inline]
-    fn key(&mut self) -> Result<(u32, u64), DecodeError> {
-        let key = self.varint()?;
-        match u32::try_from(key >> 3) {
-            Ok(tag) if tag != 0 && key <= u64::from(u32::MAX) => Ok((tag, key & 7)),
+    /// Skips the value of a field whose key is none of those that the caller reads. `known` has the
+    /// tags that it reads.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the field's tag is known, so its wire type is wrong, or if the bytes are not a
+    /// value.
+    #[inline(never)]
+    pub fn other(&mut self, key: u32, known: &[u32]) -> Result<(), DecodeError> {
+        let tag = key >> 3;
+        if known.contains(&tag) {
+            return Err(of_another_type(tag));
+        }
+        match key & 7 {
+            START_GROUP => self.skip_group(tag),
+            END_GROUP => Err(error("a group ends that has not begun")),
+            wire => self.skip(wire),
+        }
+    }
+
+    /// Skips a value that is no group.
+    fn skip(&mut self, wire: u32) -> Result<(), DecodeError> {
+        match wire {
+            0 => self.uint64().map(drop),
+            1 => self.array::<8>().map(drop),
+            2 => self.bytes().map(drop),
+            5 => self.array::<4>().map(drop),
+            _ => Err(error("a field has an unknown wire type")),
+        }
+    }
+
+    /// Skips the rest of a group, including nested groups.
+    #[cold]
+    fn skip_group(&mut self, tag: u32) -> Result<(), DecodeError> {
+        let mut open = vec![tag];
+        while let Some(&innermost) = open.last() {
+            let key = self.next()?.ok_or_else(cut_short)?;
+            match (key & 7, key >> 3) {
+                (START_GROUP, _) if open.len() as u32 >= MAX_DEPTH => {
+                    return Err(error("groups are nested too deep"));
+                }
+                (START_GROUP, tag) => open.push(tag),
+                (END_GROUP, tag) if tag == innermost => drop(open.pop()),
+                (END_GROUP, _) => return Err(error("a group has a wrong end tag")),
+                (wire, _) => self.skip(wire)?,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn long_key(&mut self) -> Result<u32, DecodeError> {
+        match u32::try_from(self.uint64()?) {
+            Ok(key @ 0x08..) => Ok(key),
             _ => Err(error("a field has an invalid tag")),
         }
     }
 
-    #[inline]
-    fn varint(&mut self) -> Result<u64, DecodeError> {
-        match self.rest {
-            [low @ ..0x80, rest @ ..] => {
-                self.rest = rest;
-                Ok(u64::from(*low))
-            }
-            _ => self.long_varint(),
-        }
-    }
-
+    #[inline(never)]
     fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0;
         for (at, &byte) in self.rest.iter().take(10).enumerate() {
@@ -129,53 +146,60 @@ impl<'a> Fields<'a> {
         self.rest = rest;
         Ok(*array)
     }
+}
 
-    #[inline]
-    fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
-        let len = usize::try_from(self.varint()?).map_err(|_| cut_short())?;
+/// Values of keys whose wire type is that of the function's type.
+impl<'a> Fields<'a> {
+    /// A `uint64`. Wire type 0.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the bytes are not a *varint* of at most 64 bits. The other functions of wire
+    /// type 0 have the same errors.
+    #[inline(always)]
+    pub fn uint64(&mut self) -> Result<u64, DecodeError> {
+        match self.rest {
+            [low @ ..0x80, rest @ ..] => {
+                self.rest = rest;
+                Ok(u64::from(*low))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    /// The content of a `bytes` field, or the bytes of an embedded message. Wire type 2.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the message is cut short.
+    #[inline(always)]
+    pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
+        let len = usize::try_from(self.uint64()?).map_err(|_| cut_short())?;
         let (bytes, rest) = self.rest.split_at_checked(len).ok_or_else(cut_short)?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    /// Skips the rest of a group, including nested groups.
-    #[cold]
-    fn skip_group(&mut self, tag: u32) -> Result<(), DecodeError> {
-        let mut open = vec![tag];
-        while let Some(&innermost) = open.last() {
-            let (tag, wire) = self.key()?;
-            match wire {
-                START_GROUP if open.len() as u32 >= MAX_DEPTH => {
-                    return Err(error("groups are nested too deep"));
-                }
-                START_GROUP => open.push(tag),
-                END_GROUP if tag == innermost => drop(open.pop()),
-                0 => drop(self.varint()?),
-                1 => drop(self.array::<8>()?),
-                2 => drop(self.bytes()?),
-                5 => drop(self.array::<4>()?),
-                _ => return Err(error("a group has a wrong end tag or an unknown wire type")),
-            }
-        }
-        Ok(())
+    /// A `string`. Wire type 2.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the message is cut short, or the string is not UTF-8.
+    #[inline]
+    pub fn string(&mut self) -> Result<&'a str, DecodeError> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| error("a string is not UTF-8"))
     }
 }
 
 /// One function per scalar type of protobuf.
 macro_rules! scalars {
-    ($($(#[$doc:meta])* $name:ident: $type:ty = $variant:ident($value:ident) => $read:expr;)*) => {
-        impl<'a> Field<'a> {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $self:ident => $read:expr;)*) => {
+        impl Fields<'_> {
             $(
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// [`DecodeError`] if the field has another wire type.
-                #[inline]
-                pub fn $name(&self) -> Result<$type, DecodeError> {
-                    match self.value {
-                        Value::$variant($value) => $read,
-                        _ => Err(self.of_another_type()),
-                    }
+                /// [`DecodeError`] if the bytes are not such a value.
+                #[inline(always)]
+                pub fn $name(&mut $self) -> Result<$type, DecodeError> {
+                    Ok($read)
                 }
             )*
         }
@@ -183,51 +207,41 @@ macro_rules! scalars {
 }
 
 scalars! {
-    /// An `int32`, or the number of an enum.
-    int32: i32 = Varint(value) => Ok(value as i32);
-    /// An `int64`.
-    int64: i64 = Varint(value) => Ok(value as i64);
-    /// A `uint32`.
-    uint32: u32 = Varint(value) => Ok(value as u32);
-    /// A `uint64`.
-    uint64: u64 = Varint(value) => Ok(value);
-    /// A `sint32`.
-    sint32: i32 = Varint(value) => Ok(((value as u32 >> 1) as i32) ^ -((value as u32 & 1) as i32));
-    /// A `sint64`.
-    sint64: i64 = Varint(value) => Ok(((value >> 1) as i64) ^ -((value & 1) as i64));
-    /// A `bool`.
-    bool: bool = Varint(value) => Ok(value != 0);
-    /// A `fixed32`.
-    fixed32: u32 = Fixed32(value) => Ok(value);
-    /// A `fixed64`.
-    fixed64: u64 = Fixed64(value) => Ok(value);
-    /// An `sfixed32`.
-    sfixed32: i32 = Fixed32(value) => Ok(value as i32);
-    /// An `sfixed64`.
-    sfixed64: i64 = Fixed64(value) => Ok(value as i64);
-    /// A `float`.
-    float: f32 = Fixed32(value) => Ok(f32::from_bits(value));
-    /// A `double`.
-    double: f64 = Fixed64(value) => Ok(f64::from_bits(value));
-    /// The content of a `bytes` field, or the bytes of an embedded message.
-    bytes: &'a [u8] = Bytes(value) => Ok(value);
-    /// A `string`, which must be UTF-8.
-    string: &'a str = Bytes(value) =>
-        std::str::from_utf8(value).map_err(|_| error("a string is not UTF-8"));
+    /// An `int32`, or the number of an enum. Wire type 0.
+    int32: i32 = self => self.uint64()? as i32;
+    /// An `int64`. Wire type 0.
+    int64: i64 = self => self.uint64()? as i64;
+    /// A `uint32`. Wire type 0.
+    uint32: u32 = self => self.uint64()? as u32;
+    /// A `sint32`. Wire type 0.
+    sint32: i32 = self => {
+        let value = self.uint64()? as u32;
+        ((value >> 1) as i32) ^ -((value & 1) as i32)
+    };
+    /// A `sint64`. Wire type 0.
+    sint64: i64 = self => {
+        let value = self.uint64()?;
+        ((value >> 1) as i64) ^ -((value & 1) as i64)
+    };
+    /// A `bool`. Wire type 0.
+    bool: bool = self => self.uint64()? != 0;
+    /// A `fixed32`. Wire type 5.
+    fixed32: u32 = self => u32::from_le_bytes(self.array()?);
+    /// A `fixed64`. Wire type 1.
+    fixed64: u64 = self => u64::from_le_bytes(self.array()?);
+    /// An `sfixed32`. Wire type 5.
+    sfixed32: i32 = self => i32::from_le_bytes(self.array()?);
+    /// An `sfixed64`. Wire type 1.
+    sfixed64: i64 = self => i64::from_le_bytes(self.array()?);
+    /// A `float`. Wire type 5.
+    float: f32 = self => f32::from_le_bytes(self.array()?);
+    /// A `double`. Wire type 1.
+    double: f64 = self => f64::from_le_bytes(self.array()?);
 }
 
-impl Field<'_> {
-    /// The field's tag, never 0.
-    #[must_use]
-    #[inline]
-    pub fn tag(&self) -> u32 {
-        self.tag
-    }
-
-    #[cold]
-    fn of_another_type(&self) -> DecodeError {
-        DecodeError::new(format!("field {} has another wire type", self.tag))
-    }
+#[cold]
+fn of_another_type(tag: u32) -> DecodeError {
+    DecodeError::new(format!("field {tag} has another wire type"))
 }
 
 #[cold]
@@ -241,73 +255,75 @@ fn cut_short() -> DecodeError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
     use prost::Message;
 
     use super::*;
 
     #[derive(Clone, PartialEq, Message)]
-    struct All {
+    pub(in crate::service) struct All {
         #[prost(int32, tag = "1")]
-        int32: i32,
+        pub(in crate::service) int32: i32,
         #[prost(int64, tag = "2")]
-        int64: i64,
+        pub(in crate::service) int64: i64,
         #[prost(uint32, tag = "3")]
-        uint32: u32,
+        pub(in crate::service) uint32: u32,
         #[prost(uint64, tag = "4")]
-        uint64: u64,
+        pub(in crate::service) uint64: u64,
         #[prost(sint32, tag = "5")]
-        sint32: i32,
+        pub(in crate::service) sint32: i32,
         #[prost(sint64, tag = "6")]
-        sint64: i64,
+        pub(in crate::service) sint64: i64,
         #[prost(bool, tag = "7")]
-        bool: bool,
+        pub(in crate::service) bool: bool,
         #[prost(fixed32, tag = "8")]
-        fixed32: u32,
+        pub(in crate::service) fixed32: u32,
         #[prost(fixed64, tag = "9")]
-        fixed64: u64,
+        pub(in crate::service) fixed64: u64,
         #[prost(sfixed32, tag = "10")]
-        sfixed32: i32,
+        pub(in crate::service) sfixed32: i32,
         #[prost(sfixed64, tag = "11")]
-        sfixed64: i64,
+        pub(in crate::service) sfixed64: i64,
         #[prost(float, tag = "12")]
-        float: f32,
+        pub(in crate::service) float: f32,
         #[prost(double, tag = "13")]
-        double: f64,
+        pub(in crate::service) double: f64,
         #[prost(bytes = "vec", tag = "14")]
-        bytes: Vec<u8>,
+        pub(in crate::service) bytes: Vec<u8>,
         #[prost(string, tag = "5000")]
-        string: String,
+        pub(in crate::service) string: String,
     }
+
+    const TAGS: [u32; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 5000];
 
     fn read(bytes: &[u8]) -> Result<All, DecodeError> {
         let (mut fields, mut all) = (Fields::new(bytes), All::default());
-        while let Some(field) = fields.next()? {
-            match field.tag() {
-                1 => all.int32 = field.int32()?,
-                2 => all.int64 = field.int64()?,
-                3 => all.uint32 = field.uint32()?,
-                4 => all.uint64 = field.uint64()?,
-                5 => all.sint32 = field.sint32()?,
-                6 => all.sint64 = field.sint64()?,
-                7 => all.bool = field.bool()?,
-                8 => all.fixed32 = field.fixed32()?,
-                9 => all.fixed64 = field.fixed64()?,
-                10 => all.sfixed32 = field.sfixed32()?,
-                11 => all.sfixed64 = field.sfixed64()?,
-                12 => all.float = field.float()?,
-                13 => all.double = field.double()?,
-                14 => all.bytes = field.bytes()?.to_vec(),
-                5000 => all.string = field.string()?.to_owned(),
-                _ => {}
+        while let Some(key) = fields.next()? {
+            match (key >> 3, key & 7) {
+                (1, 0) => all.int32 = fields.int32()?,
+                (2, 0) => all.int64 = fields.int64()?,
+                (3, 0) => all.uint32 = fields.uint32()?,
+                (4, 0) => all.uint64 = fields.uint64()?,
+                (5, 0) => all.sint32 = fields.sint32()?,
+                (6, 0) => all.sint64 = fields.sint64()?,
+                (7, 0) => all.bool = fields.bool()?,
+                (8, 5) => all.fixed32 = fields.fixed32()?,
+                (9, 1) => all.fixed64 = fields.fixed64()?,
+                (10, 5) => all.sfixed32 = fields.sfixed32()?,
+                (11, 1) => all.sfixed64 = fields.sfixed64()?,
+                (12, 5) => all.float = fields.float()?,
+                (13, 1) => all.double = fields.double()?,
+                (14, 2) => all.bytes = fields.bytes()?.to_vec(),
+                (5000, 2) => all.string = fields.string()?.to_owned(),
+                _ => fields.other(key, &TAGS)?,
             }
         }
         Ok(all)
     }
 
     prop_compose! {
-        fn any_message()(
+        pub(in crate::service) fn any_message()(
             ints in any::<(i32, i64, u32, u64, i32, i64, bool)>(),
             fixed in any::<(u32, u64, i32, i64)>(),
             (float, double) in (-1e9f32..1e9, -1e99f64..1e99),

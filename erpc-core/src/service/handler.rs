@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::info::MethodInfo;
 use super::interceptor::Passage;
 use super::panics::handler_panicked;
-use super::reply::encode_reply;
-use super::{CallContext, Codec, DecodeError, HandlerOutcome, Request, Response};
+use super::reply::{Encoded, encode_reply, with_metadata};
+use super::{CallContext, Codec, DecodeError, HandlerOutcome, MetadataRef, Request, Response};
 use crate::status::Status;
 
 /// A type-erased handler. Writes the outcome to its last argument, instead of returning it, because
@@ -97,13 +97,23 @@ pub(super) fn returned<D: Codec<M>, M>(
         Err(status) => return HandlerOutcome::Failed(status),
     };
     let Some(message) = response.message() else {
-        return HandlerOutcome::Failed(promised_elsewhere());
+        return encoded(context, response.metadata()).into();
     };
     let limit = context.info().max_response();
     encode_reply::<D, M>(message, response.metadata(), limit, |len| context.buffer(len)).into()
 }
 
 /// Whether the request is within the method's limit.
+/// The response that the handler has encoded.
+#[inline]
+fn encoded(context: &CallContext<'_>, metadata: MetadataRef<'_>) -> Result<Encoded, Status> {
+    let bytes = context.take_answer().ok_or_else(promised_elsewhere)?;
+    if metadata.is_empty() {
+        return Ok(Encoded { bytes, extended: false });
+    }
+    with_metadata(&bytes, metadata, |len| context.buffer(len))
+}
+
 #[inline]
 pub(super) fn check_size(method: &MethodInfo, body: &[u8]) -> Result<(), Status> {
     let limit = method.max_request();
@@ -135,5 +145,5 @@ pub(super) fn panicked(context: &CallContext<'_>, panic: &(dyn Any + Send)) -> H
 /// The handler returned a deferred response of an earlier call. No responder answers this call.
 #[cold]
 pub(super) fn promised_elsewhere() -> Status {
-    Status::internal("the handler returned another call's deferred response")
+    Status::internal("the handler returned another call's response")
 }

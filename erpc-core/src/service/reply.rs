@@ -1,7 +1,9 @@
 //! Answers that handlers pass to the runtime.
 
+use bytes::BufMut;
+
 use super::codec::encode_sized;
-use super::{Codec, MetadataRef};
+use super::{Codec, MetadataRef, Viewable};
 use crate::buf::MsgBuf;
 use crate::protocol::RequestHandle;
 use crate::status::Status;
@@ -69,6 +71,43 @@ pub(super) fn encode_reply<D: Codec<M>, M>(
     }
     let mut msgbuf = buffer(EXTENSION_HEAD + metadata.as_bytes().len() + len)?;
     extend::<D, M>(message, len, metadata, &mut msgbuf);
+    Ok(Encoded { bytes: msgbuf, extended: true })
+}
+
+/// Encodes the message of a view, of at most `limit` bytes, into a buffer from `buffer`.
+#[inline(always)]
+pub(super) fn encode_view<M: Viewable>(
+    view: &M::View<'_>,
+    limit: u32,
+    buffer: impl FnOnce(usize) -> Result<MsgBuf, Status>,
+) -> Result<MsgBuf, Status> {
+    let len = M::view_len(view);
+    if len > limit as usize {
+        return Err(too_large(len, limit));
+    }
+    let mut msgbuf = buffer(len)?;
+    msgbuf.resize(len);
+    let mut rest = msgbuf.as_mut_slice();
+    M::encode_view(view, &mut rest);
+    // As in `encode_sized`: unwritten bytes must not be sent.
+    let written = len - rest.len();
+    msgbuf.resize(written);
+    Ok(msgbuf)
+}
+
+/// Adds metadata to an encoded response.
+#[cold]
+pub(super) fn with_metadata(
+    response: &MsgBuf,
+    metadata: MetadataRef<'_>,
+    buffer: impl FnOnce(usize) -> Result<MsgBuf, Status>,
+) -> Result<Encoded, Status> {
+    let all = EXTENSION_HEAD + metadata.as_bytes().len() + response.len();
+    let mut msgbuf = buffer(all)?;
+    msgbuf.resize(all);
+    let mut rest = msgbuf.as_mut_slice();
+    put_extension(0, metadata.as_bytes(), &mut rest);
+    rest.put_slice(response.as_slice());
     Ok(Encoded { bytes: msgbuf, extended: true })
 }
 

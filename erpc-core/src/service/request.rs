@@ -5,9 +5,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::reply::encode_view;
 use super::responder::{Deferred, Encoder};
-use super::{CallContext, Codec, MetadataRef, Responder, Response};
+use super::{CallContext, Codec, MetadataRef, Responder, Response, Viewable};
 use crate::protocol::ClientStats;
+use crate::status::Status;
 use crate::time::Instant;
 
 /// A request: a message, decoded or read in place, and the properties of its call.
@@ -131,6 +133,31 @@ impl<'a, M> Request<'a, M> {
         self.context().is_some_and(CallContext::is_cancelled)
     }
 
+    /// Answers with a view, for example one that borrows from what the service stores. The message is
+    /// encoded now, where the runtime would encode a message that the handler returns, so nothing is
+    /// allocated or copied in between. The handler has to return the response that `answer` returns.
+    ///
+    /// Metadata can be added to the response. If the handler returns a message or an error instead, it
+    /// counts, and the view is forgotten. For messages with `view: true`.
+    ///
+    /// # Errors
+    /// [`Status::out_of_range`] if the message exceeds the method's limit; that there is no memory; and
+    /// [`Status::internal`] if `R` is not the type of the method's responses, if they have an encoding
+    /// other than that of protocol buffers, and in the handler of a stream.
+    #[inline]
+    pub fn answer<R: Viewable + 'static>(&self, view: &R::View<'_>) -> Result<Response<R>, Status> {
+        let Some(Origin { context, encoder }) = self.origin else {
+            return Ok(Response::new(R::from_view(view)));
+        };
+        match encoder.downcast_ref::<Encoder<R>>() {
+            Some(encoder) if encoder.is_protobuf() => {}
+            _ => return Err(of_another_kind()),
+        }
+        let limit = context.info().max_response();
+        context.set_answer(encode_view::<R>(view, limit, |len| context.buffer(len))?);
+        Ok(Response::encoded())
+    }
+
     /// Answers later. `start` runs immediately and gets the message and a [`Responder`], which may
     /// be sent to any thread. The handler has to return the response that `defer` returns.
     ///
@@ -158,6 +185,13 @@ impl<'a, M> Request<'a, M> {
         start(self.message, Responder::new(reply));
         Response::deferred()
     }
+}
+
+#[cold]
+fn of_another_kind() -> Status {
+    Status::internal(
+        "the handler answers with the view of another type, or the responses are no protocol buffers",
+    )
 }
 
 impl<M: fmt::Debug> fmt::Debug for Request<'_, M> {

@@ -89,21 +89,33 @@ impl<M> fmt::Debug for Responder<M> {
     }
 }
 
-/// Encodes responses of type `M` into a separate buffer. A [`Responder`] holds this function
-/// instead of the method's codec, so that handlers need not name the codec.
-pub(super) struct Encoder<M>(fn(&M, MetadataRef<'_>, u32) -> Result<Encoded, Status>);
+/// Encodes responses of type `M` into a separate buffer. A [`Responder`] holds this instead of the
+/// method's codec, so that handlers need not name the codec.
+pub(super) struct Encoder<M> {
+    encode: fn(&M, MetadataRef<'_>, u32) -> Result<Encoded, Status>,
+    is_protobuf: bool,
+}
 
 impl<M: 'static> Encoder<M> {
     #[inline]
     pub(super) const fn of<D: Codec<M>>() -> &'static Self {
         const {
-            &Self(|message, metadata, limit| {
-                encode_reply::<D, M>(message, metadata, limit, |len| {
-                    MsgBuf::detached(len)
-                        .ok_or_else(|| Status::resource_exhausted("no memory for the response"))
-                })
-            })
+            &Self {
+                encode: |message, metadata, limit| {
+                    encode_reply::<D, M>(message, metadata, limit, |len| {
+                        MsgBuf::detached(len)
+                            .ok_or_else(|| Status::resource_exhausted("no memory for the response"))
+                    })
+                },
+                is_protobuf: D::IS_PROTOBUF,
+            }
         }
+    }
+
+    /// Whether the responses are protocol buffers.
+    #[inline]
+    pub(super) fn is_protobuf(&self) -> bool {
+        self.is_protobuf
     }
 
     /// Encodes a response of at most `limit` bytes.
@@ -113,7 +125,7 @@ impl<M: 'static> Encoder<M> {
         metadata: MetadataRef<'_>,
         limit: u32,
     ) -> Result<Encoded, Status> {
-        (self.0)(message, metadata, limit)
+        (self.encode)(message, metadata, limit)
     }
 }
 

@@ -2,21 +2,29 @@
 
 use super::{Metadata, MetadataRef};
 
-/// A handler's answer: a message, or the note that a [`Responder`](super::Responder) answers later.
+/// A handler's answer: a message, or the note that the answer is elsewhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct Response<M> {
-    /// `None` if a responder answers.
-    message: Option<M>,
+    answer: Answer<M>,
     /// Boxed because metadata is rare: this field takes only one word.
     metadata: Option<Box<Metadata>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Answer<M> {
+    Message(M),
+    /// The handler has encoded the message: [`Request::answer`](super::Request::answer).
+    Encoded,
+    /// A [`Responder`](super::Responder) answers.
+    Deferred,
 }
 
 impl<M> Response<M> {
     /// An answer with `message`.
     #[inline]
     pub fn new(message: M) -> Self {
-        Self { message: Some(message), metadata: None }
+        Self { answer: Answer::Message(message), metadata: None }
     }
 
     /// Adds metadata to the answer. Costs an allocation.
@@ -29,20 +37,30 @@ impl<M> Response<M> {
     /// [`Request::defer`](super::Request::defer), so that a handler cannot return a deferred
     /// response without a responder.
     pub(super) fn deferred() -> Self {
-        Self { message: None, metadata: None }
+        Self { answer: Answer::Deferred, metadata: None }
+    }
+
+    /// The note that the call's context has the encoded message.
+    #[inline]
+    pub(super) fn encoded() -> Self {
+        Self { answer: Answer::Encoded, metadata: None }
     }
 
     /// Whether a responder answers.
     #[must_use]
     pub fn is_deferred(&self) -> bool {
-        self.message.is_none()
+        matches!(self.answer, Answer::Deferred)
     }
 
-    /// The message; `None` if a responder answers.
+    /// The message; `None` if a responder answers, or if the handler has answered a request of the
+    /// network with a view.
     #[must_use]
     #[inline]
     pub fn into_message(self) -> Option<M> {
-        self.message
+        match self.answer {
+            Answer::Message(message) => Some(message),
+            Answer::Encoded | Answer::Deferred => None,
+        }
     }
 
     /// The metadata of the answer.
@@ -53,7 +71,10 @@ impl<M> Response<M> {
 
     #[inline]
     pub(super) fn message(&self) -> Option<&M> {
-        self.message.as_ref()
+        match &self.answer {
+            Answer::Message(message) => Some(message),
+            Answer::Encoded | Answer::Deferred => None,
+        }
     }
 }
 

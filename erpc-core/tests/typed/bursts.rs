@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use erpc_core::protocol::CallError;
 use erpc_core::service::{
-    Borrowed, Burst, DecodeError, Fixed, FixedLayout, Method, Mode, Outgoing, Prost, Request,
-    Response, Routes, Viewable,
+    Borrowed, Burst, DecodeError, FieldSink, Fixed, FixedLayout, Method, Mode, Outgoing, Prost,
+    Request, Response, Routes, Viewable,
 };
 use erpc_core::serving::WorkerPool;
 use erpc_core::status::{Code, Status};
@@ -352,6 +352,10 @@ impl Viewable for Text {
     ) -> std::result::Result<(), DecodeError> {
         view.0 = bytes;
         Ok(())
+    }
+
+    fn write_view(view: &TextView<'_>, fields: &mut impl FieldSink) {
+        fields.raw(view.0);
     }
 }
 

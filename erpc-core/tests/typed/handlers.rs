@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use erpc_core::protocol::CallError;
 use erpc_core::service::{
-    Borrowed, CallContext, DecodeError, Fields, Fixed, FixedLayout, Interceptor, Metadata, Method,
-    Mode, Prost, Request, Response, Routes, Viewable,
+    Borrowed, CallContext, DecodeError, FieldSink, Fields, Fixed, FixedLayout, Interceptor,
+    Metadata, Method, Mode, Prost, Request, Response, Routes, Viewable,
 };
 use erpc_core::serving::WorkerPool;
 use erpc_core::status::{Code, Status};
@@ -429,14 +429,23 @@ impl Viewable for Put {
         bytes: &'a [u8],
     ) -> std::result::Result<(), DecodeError> {
         let mut fields = Fields::new(bytes);
-        while let Some(field) = fields.next()? {
-            match field.tag() {
-                1 => view.key = field.string()?,
-                2 => view.value = field.bytes()?,
-                _ => {}
+        while let Some(key) = fields.next()? {
+            match key {
+                0x0a => view.key = fields.string()?,
+                0x12 => view.value = fields.bytes()?,
+                _ => fields.other(key, &[1, 2])?,
             }
         }
         Ok(())
+    }
+
+    fn write_view(view: &PutView<'_>, fields: &mut impl FieldSink) {
+        if !view.key.is_empty() {
+            fields.string(1, view.key);
+        }
+        if !view.value.is_empty() {
+            fields.bytes(2, view.value);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests use threads and read the clock")]
 
+mod answers;
 mod bursts;
 mod calls;
 mod channels;

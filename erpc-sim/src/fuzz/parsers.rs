@@ -149,11 +149,11 @@ pub fn message(data: &[u8]) {
 fn reads_alike(data: &[u8]) {
     let read = || {
         let (mut fields, mut read) = (Fields::new(data), prost_types::Timestamp::default());
-        while let Some(field) = fields.next()? {
-            match field.tag() {
-                1 => read.seconds = field.int64()?,
-                2 => read.nanos = field.int32()?,
-                _ => {}
+        while let Some(key) = fields.next()? {
+            match key {
+                0x08 => read.seconds = fields.int64()?,
+                0x10 => read.nanos = fields.int32()?,
+                _ => fields.other(key, &[1, 2])?,
             }
         }
         Ok::<_, DecodeError>(read)

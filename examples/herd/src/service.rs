@@ -1,5 +1,6 @@
 //! A partition of the cache, and the sequencer, as services.
 
+use std::cell::RefCell;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -11,8 +12,8 @@ use erpc::{Burst, Request, Response, Status};
 
 use crate::cache::{Hash, KEY, Key, Partition};
 use crate::proto::{
-    Cache, DeleteReply, DeleteRequest, GetReply, GetRequest, NextReply, NextRequest, PutReply,
-    PutRequestView, Sequencer, StatsReply, StatsRequest,
+    Cache, DeleteReply, DeleteRequest, GetReply, GetReplyView, GetRequest, NextReply, NextRequest,
+    PutReply, PutRequestView, Sequencer, StatsReply, StatsRequest,
 };
 use crate::sequencer::{self, TakeError};
 
@@ -22,6 +23,8 @@ pub const MAX_COUNT: u32 = 1 << 16;
 thread_local! {
     /// Its address tells threads apart.
     static HERE: u8 = const { 0 };
+    /// The value of the current `Get`, between the log and the response.
+    static VALUE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// One partition of a cache as a service. Serve it with one event loop: the thread that calls it
@@ -107,12 +110,14 @@ impl Cache for Partitioned {
     fn get(&self, request: Request<'_, &GetRequest>) -> Result<Response<GetReply>, Status> {
         let key = request.message().key();
         self.check(key)?;
-        let mut value = Vec::new();
-        let found = match request.note() {
-            Some(hint) => self.partition.get_at(hint, key, || self.now(), &mut value),
-            None => self.partition.get(key, || self.now(), &mut value),
-        };
-        Ok(Response::new(GetReply { value: found.then_some(value) }))
+        VALUE.with_borrow_mut(|value| {
+            value.clear();
+            let found = match request.note() {
+                Some(hint) => self.partition.get_at(hint, key, || self.now(), value),
+                None => self.partition.get(key, || self.now(), value),
+            };
+            request.answer(&GetReplyView { value: found.then_some(value) })
+        })
     }
 
     fn put(&self, request: Request<'_, PutRequestView<'_>>) -> Result<Response<PutReply>, Status> {

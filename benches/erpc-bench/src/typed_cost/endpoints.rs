@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use erpc::service::Codec;
 use erpc::transport::mem::MemTransport;
 use erpc::{CallError, Endpoint, Session};
 
@@ -182,7 +183,11 @@ pub(super) fn awaited<K: Called>(setup: &Setup) -> Result<Box<dyn Subject>, Fail
 }
 
 /// The calls have callbacks. Each callback makes the next call.
-pub(super) fn with_callbacks<K: Called>(setup: &Setup) -> Result<Box<dyn Subject>, Failure> {
+pub(super) fn with_callbacks<K>(setup: &Setup) -> Result<Box<dyn Subject>, Failure>
+where
+    K: Called,
+    for<'v> View<'v, K>: Checked,
+{
     let outstanding = setup.width.outstanding;
     let mut ends = Connected::new(setup)?;
     let sessions = std::mem::take(&mut ends.sessions);
@@ -192,7 +197,14 @@ pub(super) fn with_callbacks<K: Called>(setup: &Setup) -> Result<Box<dyn Subject
     Ok(ends.into_subject(progress, Box::new(start)))
 }
 
-fn call_next<K: Called>(progress: Rc<Progress>) {
+/// What a callback gets.
+type View<'v, K> = <<K as Called>::Answers as Codec<<K as Called>::Resp>>::View<'v>;
+
+fn call_next<K>(progress: Rc<Progress>)
+where
+    K: Called,
+    for<'v> View<'v, K>: Checked,
+{
     let Some(key) = progress.take() else { return };
     let session = &progress.sessions[key as usize % progress.sessions.len()];
     let next = Rc::clone(&progress);

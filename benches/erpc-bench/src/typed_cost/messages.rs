@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use erpc::service::{Codec, Fixed, Method, MethodCollision, Mode, Prost, Routes};
+use erpc::service::{Borrowed, Codec, Fixed, Method, MethodCollision, Mode, Prost, Routes};
 use erpc::zerocopy::little_endian::U64;
 use erpc::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use erpc::{Burst, FixedLayout, Request, Response, Status};
 
-pub(super) use crate::service::proto::{GetRequest, GetResponse};
+pub(super) use crate::service::proto::{GetRequest, GetRequestView, GetResponse, GetResponseView};
 
 /// Bytes of a value.
 pub(super) const VALUE: usize = 64;
@@ -22,8 +22,9 @@ pub(super) const ANSWER: usize = VALUE + 1;
 pub(super) trait Called: 'static {
     type Req: Keyed;
     type Resp: Checked + 'static;
-    type Codec: Codec<Self::Req> + Codec<Self::Resp>;
-    const METHOD: Method<Self::Req, Self::Resp, Self::Codec>;
+    type Codec: Codec<Self::Req>;
+    type Answers: Codec<Self::Resp>;
+    const METHOD: Method<Self::Req, Self::Resp, Self::Codec, Self::Answers>;
 }
 
 /// The method with protocol buffers.
@@ -33,7 +34,20 @@ impl Called for Get {
     type Req = GetRequest;
     type Resp = GetResponse;
     type Codec = Prost;
+    type Answers = Prost;
     const METHOD: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/Get");
+}
+
+/// As [`Get`], but the handler gets a view of the packet and answers with a view of what the store has,
+/// and a callback gets a view of the packet.
+pub(super) enum GetView {}
+
+impl Called for GetView {
+    type Req = GetRequest;
+    type Resp = GetResponse;
+    type Codec = Borrowed;
+    type Answers = Borrowed;
+    const METHOD: Method<GetRequest, GetResponse, Borrowed> = Method::new("bench.v1.Cost/GetView");
 }
 
 /// As [`Get`], with a deadline for each call.
@@ -43,6 +57,7 @@ impl Called for GetTimed {
     type Req = GetRequest;
     type Resp = GetResponse;
     type Codec = Prost;
+    type Answers = Prost;
     const METHOD: Method<GetRequest, GetResponse> = Get::METHOD.deadline(Duration::from_secs(1));
 }
 
@@ -53,6 +68,7 @@ impl Called for GetAsync {
     type Req = GetRequest;
     type Resp = GetResponse;
     type Codec = Prost;
+    type Answers = Prost;
     const METHOD: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/GetAsync");
 }
 
@@ -63,6 +79,7 @@ impl Called for GetFixed {
     type Req = FixedRequest;
     type Resp = FixedResponse;
     type Codec = Fixed;
+    type Answers = Fixed;
     const METHOD: Method<FixedRequest, FixedResponse, Fixed> =
         Method::new("bench.v1.Cost/GetFixed");
 }
@@ -74,6 +91,7 @@ impl Called for GetHooked {
     type Req = FixedRequest;
     type Resp = FixedResponse;
     type Codec = Fixed;
+    type Answers = Fixed;
     const METHOD: Method<FixedRequest, FixedResponse, Fixed> =
         Method::new("bench.v1.Cost/GetHooked");
 }
@@ -125,6 +143,13 @@ impl Checked for GetResponse {
     #[inline]
     fn is_answer(&self, key: u64) -> bool {
         is_answer(&self.value, self.found, key)
+    }
+}
+
+impl Checked for GetResponseView<'_> {
+    #[inline]
+    fn is_answer(&self, key: u64) -> bool {
+        is_answer(self.value, self.found, key)
     }
 }
 
@@ -181,6 +206,14 @@ impl Store {
         Ok(Response::new(GetResponse { value, found: is_there(key) }))
     }
 
+    fn get_view(
+        &self,
+        request: Request<'_, GetRequestView>,
+    ) -> Result<Response<GetResponse>, Status> {
+        let (value, found) = self.get(request.message().key);
+        request.answer(&GetResponseView { value, found })
+    }
+
     fn get_fixed(
         &self,
         request: Request<'_, &FixedRequest>,
@@ -217,6 +250,7 @@ impl Store {
         let mut routes = Routes::new();
         let store = Arc::new(Self::new());
         routes.unary(Get::METHOD, Mode::Dispatch, &store, Self::get_prost)?;
+        routes.unary(GetView::METHOD, Mode::Dispatch, &store, Self::get_view)?;
         routes.unary(GetFixed::METHOD, Mode::Dispatch, &store, Self::get_fixed)?;
         routes.unary(GetHooked::METHOD, Mode::Dispatch, &store, Self::get_noted)?;
         routes.on_burst(GetHooked::METHOD, &store, Self::look_ahead);

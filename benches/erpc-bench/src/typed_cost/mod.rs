@@ -22,7 +22,7 @@ mod layered;
 mod messages;
 mod plain;
 
-use messages::{Called, Get, GetAsync, GetFixed, GetHooked, GetTimed};
+use messages::{Called, Get, GetAsync, GetFixed, GetHooked, GetTimed, GetView};
 
 /// A form of the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -41,10 +41,14 @@ pub(crate) enum Form {
     FixedHooked,
     /// Protocol buffers between endpoints, with callbacks
     ProstCallback,
+    /// As `prost-callback`; the handler and the callback have views of the answer
+    ViewCallback,
     /// Fixed layouts between endpoints, awaited by tasks
     FixedAwait,
     /// Protocol buffers between endpoints, awaited by tasks
     ProstAwait,
+    /// As `prost-await`; the handler answers with a view
+    ViewAwait,
     /// As `prost-await`, with a deadline
     ProstDeadline,
     /// As `prost-await`, with an asynchronous handler
@@ -116,15 +120,17 @@ pub(crate) trait Subject {
 }
 
 impl Form {
-    const MEASURED: [Self; 10] = [
+    const MEASURED: [Self; 12] = [
         Self::Raw,
         Self::Prost,
         Self::Fixed,
         Self::FixedCallback,
         Self::FixedHooked,
         Self::ProstCallback,
+        Self::ViewCallback,
         Self::FixedAwait,
         Self::ProstAwait,
+        Self::ViewAwait,
         Self::ProstDeadline,
         Self::Async,
     ];
@@ -138,8 +144,10 @@ impl Form {
             Self::FixedCallback => "fixed-callback",
             Self::FixedHooked => "fixed-hooked",
             Self::ProstCallback => "prost-callback",
+            Self::ViewCallback => "view-callback",
             Self::FixedAwait => "fixed-await",
             Self::ProstAwait => "prost-await",
+            Self::ViewAwait => "view-await",
             Self::ProstDeadline => "prost-deadline",
             Self::Async => "async",
         }
@@ -153,8 +161,10 @@ impl Form {
             Self::FixedCallback => endpoints::with_callbacks::<GetFixed>(setup)?,
             Self::FixedHooked => endpoints::with_callbacks::<GetHooked>(setup)?,
             Self::ProstCallback => endpoints::with_callbacks::<Get>(setup)?,
+            Self::ViewCallback => endpoints::with_callbacks::<GetView>(setup)?,
             Self::FixedAwait => endpoints::awaited::<GetFixed>(setup)?,
             Self::ProstAwait => endpoints::awaited::<Get>(setup)?,
+            Self::ViewAwait => endpoints::awaited::<GetView>(setup)?,
             Self::ProstDeadline => endpoints::awaited::<GetTimed>(setup)?,
             Self::Async => endpoints::awaited::<GetAsync>(setup)?,
         })

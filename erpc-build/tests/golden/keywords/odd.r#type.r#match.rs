@@ -39,89 +39,91 @@ pub mod send_service {
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/self");
         /// `odd.type.match.Send/super`.
         pub const SUPER: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/super");
         /// `odd.type.match.Send/crate`.
         pub const CRATE: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/crate");
         /// `odd.type.match.Send/Fn`.
         pub const FN: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/Fn");
         /// `odd.type.match.Send/yield`.
         pub const YIELD: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/yield");
         /// `odd.type.match.Send/gen`.
         pub const GEN: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/gen");
         /// `odd.type.match.Send/Call`.
         pub const CALL: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/Call");
         /// `odd.type.match.Send/With`.
         pub const WITH: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/With");
         /// `odd.type.match.Send/Channel`.
         pub const CHANNEL: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/Channel");
         /// `odd.type.match.Send/Some`.
         pub const SOME: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/Some");
         /// `odd.type.match.Send/Service`.
         pub const SERVICE: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/Service");
         /// `odd.type.match.Send/Routes`.
         pub const ROUTES: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/Routes");
         /// `odd.type.match.Send/Modes`.
         pub const MODES: ::erpc::service::Method<
             super::super::Option,
             super::super::Option,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Send/Modes");
     }
     /// The trait is `Send`.
@@ -543,7 +545,7 @@ pub mod send_service {
         pub fn self_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::SELF, request.borrow(), done);
         }
@@ -558,7 +560,7 @@ pub mod send_service {
         pub fn super_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::SUPER, request.borrow(), done);
         }
@@ -573,7 +575,7 @@ pub mod send_service {
         pub fn crate_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::CRATE, request.borrow(), done);
         }
@@ -588,7 +590,7 @@ pub mod send_service {
         pub fn fn_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::FN, request.borrow(), done);
         }
@@ -603,7 +605,7 @@ pub mod send_service {
         pub fn yield_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::YIELD, request.borrow(), done);
         }
@@ -618,7 +620,7 @@ pub mod send_service {
         pub fn gen_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::GEN, request.borrow(), done);
         }
@@ -633,7 +635,7 @@ pub mod send_service {
         pub fn call_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::CALL, request.borrow(), done);
         }
@@ -648,7 +650,7 @@ pub mod send_service {
         pub fn with_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::WITH, request.borrow(), done);
         }
@@ -663,7 +665,7 @@ pub mod send_service {
         pub fn channel_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::CHANNEL, request.borrow(), done);
         }
@@ -678,7 +680,7 @@ pub mod send_service {
         pub fn some_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::SOME, request.borrow(), done);
         }
@@ -693,7 +695,7 @@ pub mod send_service {
         pub fn service_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::SERVICE, request.borrow(), done);
         }
@@ -708,7 +710,7 @@ pub mod send_service {
         pub fn routes_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::ROUTES, request.borrow(), done);
         }
@@ -723,7 +725,7 @@ pub mod send_service {
         pub fn modes_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Option>,
-            done: impl FnOnce(Result<super::Option, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::MODES, request.borrow(), done);
         }
@@ -751,7 +753,7 @@ pub mod fn_once_service {
             super::super::Result,
             super::super::Result,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.FnOnce/Ok");
     }
     /// The trait is `FnOnce`.
@@ -885,7 +887,7 @@ pub mod fn_once_service {
             &self,
             request: impl ::std::borrow::Borrow<super::Result>,
             done: impl ::std::ops::FnOnce(
-                Result<super::Result, ::erpc::CallError>,
+                Result<super::ResultView<'_>, ::erpc::CallError>,
             ) + 'static,
         ) {
             self.channel.call_with(&methods::OK, request.borrow(), done);
@@ -914,7 +916,7 @@ pub mod into_service {
             super::super::Result,
             super::super::Result,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Into/Into");
     }
     /// The trait is `Into`.
@@ -1050,7 +1052,7 @@ pub mod into_service {
         pub fn into_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Result>,
-            done: impl FnOnce(Result<super::Result, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::ResultView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::INTO, request.borrow(), done);
         }
@@ -1078,7 +1080,7 @@ pub mod s_service {
             super::super::Result,
             super::super::Result,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.S/T");
     }
     /// The trait is `S`, as is the type parameter of generated functions.
@@ -1211,7 +1213,7 @@ pub mod s_service {
         pub fn t_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Result>,
-            done: impl FnOnce(Result<super::Result, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::ResultView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::T, request.borrow(), done);
         }
@@ -1239,7 +1241,7 @@ pub mod self_service {
             super::super::Result,
             super::super::Result,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("odd.type.match.Self/Self");
     }
     /// The trait is `Self_`.
@@ -1378,7 +1380,7 @@ pub mod self_service {
         pub fn self_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Result>,
-            done: impl FnOnce(Result<super::Result, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::ResultView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::SELF, request.borrow(), done);
         }
@@ -1395,7 +1397,7 @@ pub mod self_service {
     }
 }
 pub use self_service::{Self_, SelfClient, LocalSelfClient};
-/// A view of [`Option`]: text and bytes are borrowed from the received packet.
+/// A view of [`Option`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct OptionView<'a> {
     /// A keyword.
@@ -1410,22 +1412,30 @@ impl ::erpc::service::Viewable for Option {
         bytes: &'a [u8],
     ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        while let Some(field) = fields.next()? {
-            match field.tag() {
-                1 => view.r#ref = field.string()?,
-                2 => {
+        while let Some(key) = fields.next()? {
+            match key {
+                10 => view.r#ref = fields.string()?,
+                18 => {
                     <Result as ::erpc::service::Viewable>::merge_view(
                         view.r#async.get_or_insert_default(),
-                        field.bytes()?,
+                        fields.bytes()?,
                     )?;
                 }
-                _ => {}
+                _ => fields.other(key, &[1, 2])?,
             }
         }
         Ok(())
     }
+    fn write_view(view: &OptionView<'_>, fields: &mut impl ::erpc::service::FieldSink) {
+        if !view.r#ref.is_empty() {
+            fields.string(1, view.r#ref);
+        }
+        if let Some(inner) = &view.r#async {
+            fields.message::<Result>(2, inner);
+        }
+    }
 }
-/// A view of [`Result`]: text and bytes are borrowed from the received packet.
+/// A view of [`Result`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct ResultView<'a> {
     /// A keyword in Rust, but not in protobuf.
@@ -1444,16 +1454,30 @@ impl ::erpc::service::Viewable for Result {
         bytes: &'a [u8],
     ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        while let Some(field) = fields.next()? {
-            match field.tag() {
-                1 => view.self_ = field.uint32()?,
-                3 => view.view = field.bytes()?,
-                4 => view.fields = field.uint32()?,
-                5 => view.field = field.uint32()?,
-                _ => {}
+        while let Some(key) = fields.next()? {
+            match key {
+                8 => view.self_ = fields.uint32()?,
+                26 => view.view = fields.bytes()?,
+                32 => view.fields = fields.uint32()?,
+                40 => view.field = fields.uint32()?,
+                _ => fields.other(key, &[1, 3, 4, 5])?,
             }
         }
         Ok(())
+    }
+    fn write_view(view: &ResultView<'_>, fields: &mut impl ::erpc::service::FieldSink) {
+        if view.self_ != 0 {
+            fields.uint32(1, view.self_);
+        }
+        if !view.view.is_empty() {
+            fields.bytes(3, view.view);
+        }
+        if view.fields != 0 {
+            fields.uint32(4, view.fields);
+        }
+        if view.field != 0 {
+            fields.uint32(5, view.field);
+        }
     }
 }
 /// A fixed layout whose fields have the names of generated functions.

@@ -120,7 +120,7 @@ pub mod market_service {
             super::super::Order,
             super::super::Note,
             ::erpc::service::Fixed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("layouts.v1.Market/Describe");
         /// `layouts.v1.Market/Post`.
         pub const POST: ::erpc::service::Method<
@@ -139,13 +139,15 @@ pub mod market_service {
         pub const REVIEW: ::erpc::service::Method<
             super::super::Note,
             super::super::Note,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("layouts.v1.Market/Review");
         /// `layouts.v1.Market/Locate`.
         pub const LOCATE: ::erpc::service::Method<
             super::super::place::Point,
             super::super::Note,
             ::erpc::service::Borrowed,
-            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("layouts.v1.Market/Locate");
     }
     /// Trades.
@@ -401,7 +403,7 @@ pub mod market_service {
         pub fn place_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Order>,
-            done: impl FnOnce(Result<super::Receipt, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<&super::Receipt, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::PLACE, request.borrow(), done);
         }
@@ -416,7 +418,7 @@ pub mod market_service {
         pub fn describe_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Order>,
-            done: impl FnOnce(Result<super::Note, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::NoteView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::DESCRIBE, request.borrow(), done);
         }
@@ -431,7 +433,7 @@ pub mod market_service {
         pub fn post_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Note>,
-            done: impl FnOnce(Result<super::Receipt, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<&super::Receipt, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::POST, request.borrow(), done);
         }
@@ -446,7 +448,7 @@ pub mod market_service {
         pub fn settle_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Order>,
-            done: impl FnOnce(Result<super::Receipt, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<&super::Receipt, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::SETTLE, request.borrow(), done);
         }
@@ -461,7 +463,7 @@ pub mod market_service {
         pub fn review_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Note>,
-            done: impl FnOnce(Result<super::Note, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::NoteView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::REVIEW, request.borrow(), done);
         }
@@ -476,7 +478,7 @@ pub mod market_service {
         pub fn locate_with(
             &self,
             request: impl ::std::borrow::Borrow<super::place::Point>,
-            done: impl FnOnce(Result<super::Note, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::NoteView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::LOCATE, request.borrow(), done);
         }
@@ -722,7 +724,7 @@ impl ::core::default::Default for Receipt {
     }
 }
 impl ::erpc::service::FixedLayout for Receipt {}
-/// A view of [`Note`]: text and bytes are borrowed from the received packet.
+/// A view of [`Note`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct NoteView<'a> {
     /// The text.
@@ -747,27 +749,50 @@ impl ::erpc::service::Viewable for Note {
         bytes: &'a [u8],
     ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        while let Some(field) = fields.next()? {
-            match field.tag() {
-                1 => view.text = field.string()?,
-                2 => view.picture = field.bytes()?,
-                3 => view.author = Some(field.string()?),
-                4 => view.side = field.int32()?,
-                5 => view.delta = field.sint64()?,
-                6 => {
+        while let Some(key) = fields.next()? {
+            match key {
+                10 => view.text = fields.string()?,
+                18 => view.picture = fields.bytes()?,
+                26 => view.author = Some(fields.string()?),
+                32 => view.side = fields.int32()?,
+                40 => view.delta = fields.sint64()?,
+                50 => {
                     <Place as ::erpc::service::Viewable>::merge_view(
                         view.place.get_or_insert_default(),
-                        field.bytes()?,
+                        fields.bytes()?,
                     )?;
                 }
-                7 => view.other = Some(field.int32()?),
-                _ => {}
+                56 => view.other = Some(fields.int32()?),
+                _ => fields.other(key, &[1, 2, 3, 4, 5, 6, 7])?,
             }
         }
         Ok(())
     }
+    fn write_view(view: &NoteView<'_>, fields: &mut impl ::erpc::service::FieldSink) {
+        if !view.text.is_empty() {
+            fields.string(1, view.text);
+        }
+        if !view.picture.is_empty() {
+            fields.bytes(2, view.picture);
+        }
+        if let Some(value) = view.author {
+            fields.string(3, value);
+        }
+        if view.side != 0 {
+            fields.int32(4, view.side);
+        }
+        if view.delta != 0 {
+            fields.sint64(5, view.delta);
+        }
+        if let Some(inner) = &view.place {
+            fields.message::<Place>(6, inner);
+        }
+        if let Some(value) = view.other {
+            fields.int32(7, value);
+        }
+    }
 }
-/// A view of [`Place`]: text and bytes are borrowed from the received packet.
+/// A view of [`Place`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct PlaceView<'a> {
     /// The position.
@@ -782,27 +807,35 @@ impl ::erpc::service::Viewable for Place {
         bytes: &'a [u8],
     ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        while let Some(field) = fields.next()? {
-            match field.tag() {
-                1 => {
+        while let Some(key) = fields.next()? {
+            match key {
+                10 => {
                     <place::Point as ::erpc::service::Viewable>::merge_view(
                         view.point.get_or_insert_default(),
-                        field.bytes()?,
+                        fields.bytes()?,
                     )?;
                 }
-                2 => {
+                18 => {
                     <Name as ::erpc::service::Viewable>::merge_view(
                         view.name.get_or_insert_default(),
-                        field.bytes()?,
+                        fields.bytes()?,
                     )?;
                 }
-                _ => {}
+                _ => fields.other(key, &[1, 2])?,
             }
         }
         Ok(())
     }
+    fn write_view(view: &PlaceView<'_>, fields: &mut impl ::erpc::service::FieldSink) {
+        if let Some(inner) = &view.point {
+            fields.message::<place::Point>(1, inner);
+        }
+        if let Some(inner) = &view.name {
+            fields.message::<Name>(2, inner);
+        }
+    }
 }
-/// A view of [`place::Point`]: text and bytes are borrowed from the received packet.
+/// A view of [`place::Point`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct PlacePointView {
     /// North.
@@ -817,17 +850,25 @@ impl ::erpc::service::Viewable for place::Point {
         bytes: &[u8],
     ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        while let Some(field) = fields.next()? {
-            match field.tag() {
-                1 => view.latitude = field.float()?,
-                2 => view.longitude = field.float()?,
-                _ => {}
+        while let Some(key) = fields.next()? {
+            match key {
+                13 => view.latitude = fields.float()?,
+                21 => view.longitude = fields.float()?,
+                _ => fields.other(key, &[1, 2])?,
             }
         }
         Ok(())
     }
+    fn write_view(view: &PlacePointView, fields: &mut impl ::erpc::service::FieldSink) {
+        if view.latitude != 0.0 {
+            fields.float(1, view.latitude);
+        }
+        if view.longitude != 0.0 {
+            fields.float(2, view.longitude);
+        }
+    }
 }
-/// A view of [`Name`]: text and bytes are borrowed from the received packet.
+/// A view of [`Name`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct NameView<'a> {
     /// The name.
@@ -840,12 +881,18 @@ impl ::erpc::service::Viewable for Name {
         bytes: &'a [u8],
     ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        while let Some(field) = fields.next()? {
-            if field.tag() == 1 {
-                view.r#type = field.string()?;
+        while let Some(key) = fields.next()? {
+            match key {
+                10 => view.r#type = fields.string()?,
+                _ => fields.other(key, &[1])?,
             }
         }
         Ok(())
+    }
+    fn write_view(view: &NameView<'_>, fields: &mut impl ::erpc::service::FieldSink) {
+        if !view.r#type.is_empty() {
+            fields.string(1, view.r#type);
+        }
     }
 }
 }

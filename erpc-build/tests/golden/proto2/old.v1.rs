@@ -314,7 +314,7 @@ pub mod old_service {
         pub fn peek_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Required>,
-            done: impl FnOnce(Result<super::Point, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<&super::Point, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::PEEK, request.borrow(), done);
         }
@@ -331,7 +331,7 @@ pub mod old_service {
     }
 }
 pub use old_service::{Old, OldClient, LocalOldClient};
-/// A view of [`Required`]: text and bytes are borrowed from the received packet.
+/// A view of [`Required`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct RequiredView<'a> {
     /// A required field.
@@ -348,15 +348,27 @@ impl ::erpc::service::Viewable for Required {
         bytes: &'a [u8],
     ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        while let Some(field) = fields.next()? {
-            match field.tag() {
-                1 => view.name = field.string()?,
-                2 => view.level = Some(field.int32()?),
-                3 => view.weight = Some(field.double()?),
-                _ => {}
+        while let Some(key) = fields.next()? {
+            match key {
+                10 => view.name = fields.string()?,
+                16 => view.level = Some(fields.int32()?),
+                25 => view.weight = Some(fields.double()?),
+                _ => fields.other(key, &[1, 2, 3])?,
             }
         }
         Ok(())
+    }
+    fn write_view(
+        view: &RequiredView<'_>,
+        fields: &mut impl ::erpc::service::FieldSink,
+    ) {
+        fields.string(1, view.name);
+        if let Some(value) = view.level {
+            fields.int32(2, value);
+        }
+        if let Some(value) = view.weight {
+            fields.double(3, value);
+        }
     }
 }
 /// Fixed layouts have required fields.

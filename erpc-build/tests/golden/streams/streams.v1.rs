@@ -29,11 +29,15 @@ pub mod feed_service {
         pub const GET: ::erpc::service::Method<
             super::super::FeedKey,
             super::super::FeedEntry,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("streams.v1.Feed/Get");
         /// `streams.v1.Feed/Watch`.
         pub const WATCH: ::erpc::service::Method<
             super::super::FeedKey,
             super::super::FeedEntry,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("streams.v1.Feed/Watch")
             .deadline(::std::time::Duration::from_secs(60));
         /// `streams.v1.Feed/Upload`.
@@ -45,6 +49,8 @@ pub mod feed_service {
         pub const SYNC: ::erpc::service::Method<
             super::super::FeedEntry,
             super::super::FeedEntry,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("streams.v1.Feed/Sync");
     }
     /// A store that can be watched.
@@ -241,7 +247,9 @@ pub mod feed_service {
         pub fn get_with(
             &self,
             request: impl ::std::borrow::Borrow<super::FeedKey>,
-            done: impl FnOnce(Result<super::FeedEntry, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(
+                Result<super::FeedEntryView<'_>, ::erpc::CallError>,
+            ) + 'static,
         ) {
             self.channel.call_with(&methods::GET, request.borrow(), done);
         }
@@ -429,7 +437,7 @@ pub mod ticks_service {
     }
 }
 pub use ticks_service::{Ticks, TicksClient, LocalTicksClient};
-/// A view of [`FeedEntry`]: text and bytes are borrowed from the received packet.
+/// A view of [`FeedEntry`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct FeedEntryView<'a> {
     /// The key.
@@ -444,14 +452,25 @@ impl ::erpc::service::Viewable for FeedEntry {
         bytes: &'a [u8],
     ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        while let Some(field) = fields.next()? {
-            match field.tag() {
-                1 => view.key = field.string()?,
-                2 => view.value = field.bytes()?,
-                _ => {}
+        while let Some(key) = fields.next()? {
+            match key {
+                10 => view.key = fields.string()?,
+                18 => view.value = fields.bytes()?,
+                _ => fields.other(key, &[1, 2])?,
             }
         }
         Ok(())
+    }
+    fn write_view(
+        view: &FeedEntryView<'_>,
+        fields: &mut impl ::erpc::service::FieldSink,
+    ) {
+        if !view.key.is_empty() {
+            fields.string(1, view.key);
+        }
+        if !view.value.is_empty() {
+            fields.bytes(2, view.value);
+        }
     }
 }
 /// A price.

@@ -26,21 +26,29 @@ pub mod library_service {
         pub const FIND: ::erpc::service::Method<
             super::super::Shelf,
             super::super::Book,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("tokio.v1.Library/Find");
         /// `tokio.v1.Library/Peek`.
         pub const PEEK: ::erpc::service::Method<
             super::super::Shelf,
             super::super::Book,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("tokio.v1.Library/Peek");
         /// `tokio.v1.Library/Wait`.
         pub const WAIT: ::erpc::service::Method<
             super::super::Shelf,
             super::super::Book,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("tokio.v1.Library/Wait");
         /// `tokio.v1.Library/List`.
         pub const LIST: ::erpc::service::Method<
             super::super::Shelf,
             super::super::Book,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("tokio.v1.Library/List");
         /// `tokio.v1.Library/Return`.
         pub const RETURN: ::erpc::service::Method<
@@ -51,11 +59,15 @@ pub mod library_service {
         pub const SWAP: ::erpc::service::Method<
             super::super::Book,
             super::super::Book,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("tokio.v1.Library/Swap");
         /// `tokio.v1.Library/Offer`.
         pub const OFFER: ::erpc::service::Method<
             super::super::Book,
             super::super::Book,
+            ::erpc::service::Prost,
+            ::erpc::service::Borrowed,
         > = ::erpc::service::Method::new("tokio.v1.Library/Offer");
     }
     /// A library.
@@ -336,7 +348,7 @@ pub mod library_service {
         pub fn find_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Shelf>,
-            done: impl FnOnce(Result<super::Book, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::BookView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::FIND, request.borrow(), done);
         }
@@ -351,7 +363,7 @@ pub mod library_service {
         pub fn peek_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Shelf>,
-            done: impl FnOnce(Result<super::Book, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::BookView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::PEEK, request.borrow(), done);
         }
@@ -366,7 +378,7 @@ pub mod library_service {
         pub fn wait_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Shelf>,
-            done: impl FnOnce(Result<super::Book, ::erpc::CallError>) + 'static,
+            done: impl FnOnce(Result<super::BookView<'_>, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::WAIT, request.borrow(), done);
         }
@@ -408,7 +420,7 @@ pub mod library_service {
     }
 }
 pub use library_service::{Library, LibraryClient, LocalLibraryClient};
-/// A view of [`Book`]: text and bytes are borrowed from the received packet.
+/// A view of [`Book`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct BookView<'a> {
     /// Its title.
@@ -421,12 +433,18 @@ impl ::erpc::service::Viewable for Book {
         bytes: &'a [u8],
     ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        while let Some(field) = fields.next()? {
-            if field.tag() == 1 {
-                view.title = field.string()?;
+        while let Some(key) = fields.next()? {
+            match key {
+                10 => view.title = fields.string()?,
+                _ => fields.other(key, &[1])?,
             }
         }
         Ok(())
+    }
+    fn write_view(view: &BookView<'_>, fields: &mut impl ::erpc::service::FieldSink) {
+        if !view.title.is_empty() {
+            fields.string(1, view.title);
+        }
     }
 }
 }

@@ -133,7 +133,7 @@ impl<T: Transport> Channel<T> {
         &self,
         method: &Method<Req, Resp, C, D>,
         request: &Req,
-        done: impl FnOnce(Result<Resp, CallError>) + 'static,
+        done: impl for<'v> FnOnce(Result<D::View<'v>, CallError>) + 'static,
     ) where
         Resp: 'static,
         C: Codec<Req>,

@@ -18,8 +18,13 @@ pub use fixed::{Fixed, FixedLayout};
 /// Bytes come from the network. `decode` and `view` must return an error for invalid bytes, must
 /// not panic, and must allocate at most in proportion to the bytes.
 pub trait Codec<M>: 'static {
-    /// The type that handlers get: the message itself, or a view of it in the receive buffer.
+    /// The type that handlers and callbacks get: the message itself, or a view of it in the receive
+    /// buffer.
     type View<'a>;
+
+    /// Whether the bytes are those of protocol buffers. Then handlers can answer with views:
+    /// [`Request::answer`](super::Request::answer).
+    const IS_PROTOBUF: bool = false;
 
     /// Number of bytes that [`Codec::encode`] will write.
     fn encoded_len(message: &M) -> usize;
@@ -66,6 +71,8 @@ pub enum Prost {}
 
 impl<M: prost::Message + Default> Codec<M> for Prost {
     type View<'a> = M;
+
+    const IS_PROTOBUF: bool = true;
 
     #[inline]
     fn encoded_len(message: &M) -> usize {

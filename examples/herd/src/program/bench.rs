@@ -21,7 +21,7 @@ use super::load::{Mix, key, value};
 use super::{LoadArgs, TemporaryFile};
 use crate::cache::{Config, Hash, Key, Partition};
 use crate::proto::{
-    Cache, DeleteReply, DeleteRequest, GetReply, GetRequest, LocalCacheClient,
+    Cache, DeleteReply, DeleteRequest, GetReply, GetReplyView, GetRequest, LocalCacheClient,
     LocalSequencerClient, NextReply, NextRequest, PutReply, PutRequest, PutRequestView, Sequencer,
     StatsReply, StatsRequest,
 };
@@ -44,14 +44,12 @@ const BATCH: usize = 16;
 #[derive(erpc::Service)]
 #[erpc(service = crate::proto::Cache)]
 struct CacheEcho {
-    len: usize,
+    value: Vec<u8>,
 }
 
 impl Cache for CacheEcho {
     fn get(&self, request: Request<'_, &GetRequest>) -> Result<Response<GetReply>, Status> {
-        let mut value = Vec::new();
-        value.resize(self.len, request.message().key()[0]);
-        Ok(Response::new(GetReply { value: Some(value) }))
+        request.answer(&GetReplyView { value: Some(&self.value) })
     }
 
     fn put(&self, request: Request<'_, PutRequestView<'_>>) -> Result<Response<PutReply>, Status> {
@@ -219,9 +217,9 @@ fn over<T: Transport + 'static>(
     args: &LoadArgs,
     transport: impl Fn() -> Result<T, Box<dyn Error>>,
 ) -> Result<[Lab<T>; LABS], Box<dyn Error>> {
-    let len = usize::from(args.value);
+    let value = value(1, 1, args.value.into());
     let lab = |service| Lab::new(service, transport()?, transport()?);
-    let echo = lab(Arc::new(CacheEcho { len }) as Arc<dyn Register>)?;
+    let echo = lab(Arc::new(CacheEcho { value }) as Arc<dyn Register>)?;
     let cache = lab(Arc::new(Partitioned::new(filled(args)?, 0, 1)))?;
     for mix in Mix::ALL {
         let zipf = mix.is_zipf.then(|| Zipf::new(args.keys));
@@ -320,14 +318,13 @@ impl<T: Transport + 'static> Lab<T> {
         }
     }
 
-    /// What to do with a reply.
-    fn finish<R: 'static>(&self) -> impl FnOnce(Result<R, CallError>) + 'static {
+    /// Counts a reply.
+    fn finish(&self) -> impl FnOnce(Result<(), CallError>) + 'static {
         let (done, failure) = (Rc::clone(&self.done), Rc::clone(&self.failure));
         move |reply| {
             done.set(done.get() + 1);
-            match reply {
-                Ok(reply) => drop(black_box(reply)),
-                Err(error) => failure.set(Some(error)),
+            if let Err(error) = reply {
+                failure.set(Some(error));
             }
         }
     }
@@ -350,11 +347,18 @@ impl<T: Transport + 'static> Lab<T> {
         self.time(|made| {
             let (client, (key, is_put)) =
                 (&clients[made as usize % SESSIONS], chosen[made as usize]);
+            let finish = self.finish();
             if is_put {
                 let (key, value) = (key.to_vec(), written.clone());
-                client.put_with(PutRequest { key, value, ttl_ms: 0 }, self.finish::<PutReply>());
+                let request = PutRequest { key, value, ttl_ms: 0 };
+                client.put_with(request, move |reply| {
+                    finish(reply.map(|reply| _ = black_box(reply)))
+                });
             } else {
-                client.get_with(GetRequest::new().with_key(key), self.finish::<GetReply>());
+                let request = GetRequest::new().with_key(key);
+                client.get_with(request, move |reply| {
+                    finish(reply.map(|reply| _ = black_box(reply)))
+                });
             }
         })
     }
@@ -364,7 +368,8 @@ impl<T: Transport + 'static> Lab<T> {
         let clients: Vec<_> = sessions.map(LocalSequencerClient::new).collect();
         self.time(|made| {
             let client = &clients[made as usize % SESSIONS];
-            client.next_with(NextRequest::new().with_count(1), self.finish::<NextReply>());
+            let (request, finish) = (NextRequest::new().with_count(1), self.finish());
+            client.next_with(request, move |reply| finish(reply.map(|reply| _ = black_box(reply))));
         })
     }
 }

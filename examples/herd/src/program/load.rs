@@ -14,7 +14,7 @@ use erpc_test_tools::zipf::Zipf;
 use crate::cache::Key;
 use crate::client::Partitions;
 use crate::proto::{
-    GetReply, GetRequest, LocalSequencerClient, NextReply, NextRequest, PutReply, PutRequest,
+    GetReplyView, GetRequest, LocalSequencerClient, NextReply, NextRequest, PutReply, PutRequest,
     StatsReply, StatsRequest,
 };
 
@@ -186,7 +186,7 @@ impl<T: Transport + 'static> Load<T> {
         let (key, value) = (key(number), value(number, version, self.shared.len));
         let shared = self.shared.begin(number);
         let request = PutRequest { key: key.to_vec(), value, ttl_ms: 0 };
-        self.partitions.of(&key).put_with(request, move |reply: Result<PutReply, CallError>| {
+        self.partitions.of(&key).put_with(request, move |reply: Result<&PutReply, CallError>| {
             shared.end(number, |tally| tally.writes += 1);
             match reply {
                 Ok(_) => shared.versions.borrow_mut()[number as usize] = version,
@@ -199,21 +199,25 @@ impl<T: Transport + 'static> Load<T> {
         let key = key(number);
         let shared = self.shared.begin(number);
         let request = GetRequest::new().with_key(key);
-        self.partitions.of(&key).get_with(request, move |reply: Result<GetReply, CallError>| {
-            let version = shared.versions.borrow()[number as usize];
-            let is_hit = matches!(&reply, Ok(GetReply { value: Some(_) }));
-            shared.end(number, |tally| {
-                tally.reads += 1;
-                tally.hits += u64::from(is_hit);
-            });
-            match reply {
-                Ok(GetReply { value: Some(got) }) if got == value(number, version, shared.len) => {}
-                Ok(GetReply { value: None }) => {}
-                other => shared.fail(format!(
-                    "get of key {number}, of which version {version} was written: {other:?}"
-                )),
-            }
-        });
+        self.partitions.of(&key).get_with(
+            request,
+            move |reply: Result<GetReplyView<'_>, CallError>| {
+                let version = shared.versions.borrow()[number as usize];
+                let is_hit = matches!(&reply, Ok(GetReplyView { value: Some(_) }));
+                shared.end(number, |tally| {
+                    tally.reads += 1;
+                    tally.hits += u64::from(is_hit);
+                });
+                match reply {
+                    Ok(GetReplyView { value: Some(got) })
+                        if got == value(number, version, shared.len) => {}
+                    Ok(GetReplyView { value: None }) => {}
+                    other => shared.fail(format!(
+                        "get of key {number}, of which version {version} was written: {other:?}"
+                    )),
+                }
+            },
+        );
     }
 
     /// The counters of all partitions, added up.
@@ -271,7 +275,7 @@ pub(super) fn numbers<T: Transport + 'static>(
             in_flight.set(in_flight.get() + 1);
             let in_flight = Rc::clone(&in_flight);
             let request = NextRequest::new().with_count(count);
-            sequencer.next_with(request, move |reply: Result<NextReply, CallError>| {
+            sequencer.next_with(request, move |reply: Result<&NextReply, CallError>| {
                 in_flight.set(in_flight.get() - 1);
                 match reply {
                     Ok(reply) => taken.borrow_mut().push((reply.first(), count.into())),

@@ -253,7 +253,7 @@ async fn refusal<T: Transport>(
         match client.deliver(parcel.clone()).await {
             Ok(reply) => {
                 // The other node may have had messages for this one.
-                peers::arrived(inbox, parcel.to, reply);
+                peers::arrived(inbox, parcel.to, reply.letters, reply.incarnation);
                 return None;
             }
             // Other refusals, as that of another cluster, may end when an operator has seen them.

@@ -9,6 +9,7 @@ use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use erpc::{CallOptions, Endpoint, Responder, RetryPolicy, Transport};
 
 use super::inbox::{Inbox, Parcel, Rare};
@@ -201,10 +202,10 @@ impl<T: Transport> Peers<T> {
 }
 
 /// The answer to a call has come, or will not.
-fn received(inbox: &Inbox, node: NodeId, reply: Result<proto::Letters, erpc::CallError>) {
+fn received(inbox: &Inbox, node: NodeId, reply: Result<proto::LettersView<'_>, erpc::CallError>) {
     match reply {
-        Ok(reply) => {
-            arrived(inbox, node, reply);
+        Ok(proto::LettersView { letters, incarnation, .. }) => {
+            arrived(inbox, node, Bytes::copy_from_slice(letters), incarnation);
             inbox.note(Rare::Answered(node));
         }
         Err(_) => inbox.note(Rare::Unreachable(node)),
@@ -212,8 +213,7 @@ fn received(inbox: &Inbox, node: NodeId, reply: Result<proto::Letters, erpc::Cal
 }
 
 /// Messages of another node have come as the answer to a call.
-pub(super) fn arrived(inbox: &Inbox, node: NodeId, reply: proto::Letters) {
-    let proto::Letters { letters, incarnation, .. } = reply;
+pub(super) fn arrived(inbox: &Inbox, node: NodeId, letters: Bytes, incarnation: u64) {
     if !letters.is_empty() {
         let parcel = Parcel { from: node, letters, incarnation, request: None };
         // Fails if the node has stopped.
@@ -241,7 +241,7 @@ impl<T: Transport> Peer<T> {
         fitting.or(self.ends.front()).copied()
     }
 
-    fn take(&mut self, len: usize) -> bytes::Bytes {
+    fn take(&mut self, len: usize) -> Bytes {
         self.ends.retain(|end| *end > len);
         self.ends.iter_mut().for_each(|end| *end -= len);
         let rest = self.outbox.split_off(len);
