@@ -16,7 +16,10 @@ use erpc::{
     ServerHandle, Status, join_all,
 };
 use erpc_guide::market::market_service::Market;
-use erpc_guide::market::{LocalMarketClient, Price, PutReply, PutRequest, PutRequestView, Quote};
+use erpc_guide::market::{
+    GetReply, GetReplyView, GetRequest, LocalMarketClient, Price, PutReply, PutRequest,
+    PutRequestView, Quote,
+};
 use erpc_guide::stock::{CountReply, CountRequest, LocalStockClient, Parcel, WatchRequest};
 use erpc_guide::warehouse::Warehouse;
 
@@ -408,7 +411,9 @@ mod nanoseconds {
     #[derive(erpc::Service)]
     #[erpc(service = erpc_guide::market::market_service::Market)]
     #[erpc(max_request = 65_536, method(Put, max_request = 1_024, deadline = "20ms"))]
-    struct Exchange;
+    struct Exchange {
+        blobs: HashMap<String, Vec<u8>>,
+    }
 
     impl Market for Exchange {
         fn mid(&self, request: Request<'_, &Quote>) -> Result<Response<Price>, Status> {
@@ -425,6 +430,13 @@ mod nanoseconds {
             let PutRequestView { key, value, .. } = *request.message();
             println!("{key}: {} bytes", value.len());
             Ok(Response::new(PutReply { size: value.len() as u64 }))
+        }
+
+        fn get(&self, request: Request<'_, GetRequest>) -> Result<Response<GetReply>, Status> {
+            let value = self.blobs.get(&request.message().key);
+            let value = value.ok_or_else(|| Status::not_found("no such blob"))?;
+            // The value is copied once, from the map to the packet.
+            request.answer(&GetReplyView { value })
         }
     }
 
@@ -465,6 +477,10 @@ mod nanoseconds {
         fn put(&self, _: Request<'_, PutRequestView<'_>>) -> Result<Response<PutReply>, Status> {
             Err(Status::unimplemented("the desk stores nothing"))
         }
+
+        fn get(&self, _: Request<'_, GetRequest>) -> Result<Response<GetReply>, Status> {
+            Err(Status::unimplemented("the desk stores nothing"))
+        }
     }
 
     #[test]
@@ -484,8 +500,9 @@ mod nanoseconds {
     }
 
     #[test]
-    fn a_handler_reads_messages_in_the_packet() -> Outcome {
-        let server = Server::builder().add_service(Exchange).spawn("127.0.0.1:0")?;
+    fn messages_are_read_and_written_in_the_packet() -> Outcome {
+        let exchange = Exchange { blobs: HashMap::from([("k".into(), vec![1; 100])]) };
+        let server = Server::builder().add_service(exchange).spawn("127.0.0.1:0")?;
         let endpoint = Endpoint::udp()?;
         let market = LocalMarketClient::connect(&endpoint, server.local_addr())?;
 
@@ -498,6 +515,17 @@ mod nanoseconds {
         let large = PutRequest { key: "k".into(), value: vec![1; 2_000] };
         let refused = endpoint.block_on(market.put(&large)).unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
+
+        let sum = Rc::new(Cell::new(0));
+        let result = Rc::clone(&sum);
+        market.get_with(GetRequest { key: "k".into() }, move |reply| {
+            // `reply.value` is a slice of the packet.
+            result.set(
+                reply.map_or(0, |reply| reply.value.iter().map(|&byte| u64::from(byte)).sum()),
+            );
+        });
+        endpoint.run_until(|| sum.get() != 0);
+        assert_eq!(sum.get(), 100);
         Ok(())
     }
 }
