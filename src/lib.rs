@@ -236,9 +236,9 @@ pub mod health {
 /// The interface of generated code: methods, codecs and the table of a server's methods.
 pub mod service {
     pub use erpc_core::service::{
-        Borrowed, BurstRequests, Codec, DecodeError, FieldSink, Fields, Fixed, FixedLayout, Method,
-        MethodCollision, MethodOptions, Mode, Prost, Routes, ServiceOptions, SharedByThreads,
-        Viewable, method_id,
+        Borrowed, BufMut, BurstRequests, Codec, DecodeError, Encodes, FieldSink, Fields, Fixed,
+        FixedLayout, Method, MethodCollision, MethodOptions, Mode, Prost, Routes, ServiceOptions,
+        SharedByThreads, Viewable, encode_view, method_id, view_len,
     };
 }
 

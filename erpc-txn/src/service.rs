@@ -1,6 +1,7 @@
 //! The participant as a service, generated from `proto/txn.proto`.
 #![forbid(unsafe_code)]
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use erpc::{Burst, Request, Response, Status};
@@ -24,6 +25,14 @@ pub struct Member {
 /// The most bytes of the outcomes of a request before its last one, so that it does not copy more than
 /// any message can hold.
 const MAX_OUTCOMES: usize = 64 << 20;
+
+/// The most memory for outcomes that a thread keeps from one request to the next, in bytes.
+const KEPT_OUTCOMES: usize = 64 << 10;
+
+thread_local! {
+    /// The outcomes of the current request.
+    static OUTCOMES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Why a request was not done, in the words of the messages.
 pub(crate) struct Failure {
@@ -57,17 +66,21 @@ impl Member {
         Ok(Response::new(proto::Reply { verdict: verdict.into(), reason, epoch }))
     }
 
-    fn try_execute(&self, request: &proto::ExecuteRequestView<'_>) -> Result<Vec<u8>, Failure> {
+    /// Puts the outcomes of the accesses into `outcomes`, which is empty.
+    fn try_execute(
+        &self,
+        request: &proto::ExecuteRequestView<'_>,
+        outcomes: &mut Vec<u8>,
+    ) -> Result<(), Failure> {
         let accesses = list::<Access>(request.accesses)?;
         let me = owner(request.transaction)?;
         let target = target(request.epoch, request.incarnation);
-        let mut outcomes = Vec::new();
         self.participant.execute(target, me, &accesses, |found| {
             if outcomes.len() <= MAX_OUTCOMES {
-                put_found(&found, &mut outcomes);
+                put_found(&found, outcomes);
             }
         })?;
-        Ok(outcomes)
+        Ok(())
     }
 
     fn try_validate(&self, request: &proto::ValidateRequestView<'_>) -> Result<(), Failure> {
@@ -127,17 +140,24 @@ impl proto::Participant for Member {
         &self,
         request: Request<'_, proto::ExecuteRequestView<'_>>,
     ) -> Result<Response<proto::ExecuteReply>, Status> {
-        let (verdict, reason, outcomes) = match self.try_execute(request.message()) {
-            Ok(outcomes) => (Verdict::Done, String::new(), outcomes),
-            Err(failure) => (failure.verdict, failure.reason, Vec::new()),
-        };
-        if outcomes.len() > MAX_OUTCOMES {
-            // Not a verdict: the accesses may have locked.
-            return Err(Status::resource_exhausted("the values are too long; read fewer at once"));
-        }
-        let (verdict, epoch, outcomes) =
-            (verdict.into(), self.participant.epoch(), outcomes.into());
-        Ok(Response::new(proto::ExecuteReply { verdict, reason, epoch, outcomes }))
+        OUTCOMES.with_borrow_mut(|outcomes| {
+            outcomes.clear();
+            outcomes.shrink_to(KEPT_OUTCOMES);
+            let (verdict, reason) = match self.try_execute(request.message(), outcomes) {
+                Ok(()) => (Verdict::Done, String::new()),
+                Err(failure) => {
+                    outcomes.clear();
+                    (failure.verdict, failure.reason)
+                }
+            };
+            if outcomes.len() > MAX_OUTCOMES {
+                // Not a verdict: the accesses may have locked.
+                let text = "the values are too long; read fewer at once";
+                return Err(Status::resource_exhausted(text));
+            }
+            let (verdict, epoch, reason) = (verdict.into(), self.participant.epoch(), &*reason);
+            request.answer(&proto::ExecuteReplyView { verdict, reason, epoch, outcomes })
+        })
     }
 
     fn validate(

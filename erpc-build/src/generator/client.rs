@@ -189,7 +189,7 @@ impl Scope<'_> {
         let (request, response) = (self.request(method, 1), self.response(method, 1));
         let docs = self.method_docs(method, "Calls", &[]);
         let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));
-        let argument = quote!(request: impl ::std::borrow::Borrow<#request>);
+        let argument = quote!(request: impl #erpc::service::Encodes<#request>);
         let types = match kind {
             ClientKind::Shared => CallTypes {
                 incoming: quote!(#erpc::SharedIncoming<#response>),
@@ -207,12 +207,12 @@ impl Scope<'_> {
         let CallTypes { incoming, outgoing, upload, call: future } = types;
         let (argument, output, body) = match self.plan(method).shape {
             Shape::Dispatch | Shape::Worker | Shape::Async => {
-                (Some(argument), future, quote!(call(&methods::#method_const, request.borrow())))
+                (Some(argument), future, quote!(call(&methods::#method_const, &request)))
             }
             Shape::ServerStreaming => (
                 Some(argument),
                 incoming,
-                quote!(server_streaming(&methods::#method_const, request.borrow())),
+                quote!(server_streaming(&methods::#method_const, &request)),
             ),
             Shape::ClientStreaming => {
                 (None, upload, quote!(client_streaming(&methods::#method_const)))
@@ -261,10 +261,10 @@ impl Scope<'_> {
             #deprecated
             pub fn #name(
                 &self,
-                request: impl ::std::borrow::Borrow<#request>,
+                request: impl #erpc::service::Encodes<#request>,
                 done: impl #fn_once(#result<#response, #erpc::CallError>) + 'static,
             ) {
-                self.channel.call_with(&methods::#method_const, request.borrow(), done);
+                self.channel.call_with(&methods::#method_const, &request, done);
             }
         }
     }

@@ -53,6 +53,17 @@ impl Generator {
                     #(#writes)*
                 }
             }
+            impl #erpc::service::Encodes<#of> for #name #any {
+                fn encoded_len<C: #erpc::service::Codec<#of>>(&self) -> usize {
+                    #erpc::service::view_len::<C, #of>(self)
+                }
+                fn encode<C: #erpc::service::Codec<#of>>(
+                    &self,
+                    out: &mut impl #erpc::service::BufMut,
+                ) {
+                    #erpc::service::encode_view::<C, #of>(self, out);
+                }
+            }
         }
     }
 

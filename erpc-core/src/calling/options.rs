@@ -7,7 +7,7 @@ use crate::buf::{MsgBuf, Pool};
 use crate::clock;
 use crate::executor::scheduler::Scheduler;
 use crate::protocol::RejectReason;
-use crate::service::{Codec, Metadata, Method, encode_sized};
+use crate::service::{Codec, Encodes, Metadata, Method, encode_sized};
 use crate::time::Instant;
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 
@@ -220,7 +220,7 @@ const REPLY_ROOM: usize = 104;
 #[inline]
 pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
     method: &Method<Req, Resp, C, D>,
-    message: &Req,
+    message: &impl Encodes<Req>,
     options: Option<&CallOptions>,
     pool: &mut Pool,
     now: impl FnOnce() -> Instant,
@@ -237,14 +237,14 @@ pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
 #[inline]
 pub(crate) fn encode<Req, Resp, C: Codec<Req>, D>(
     method: &Method<Req, Resp, C, D>,
-    message: &Req,
+    message: &impl Encodes<Req>,
     options: Option<&CallOptions>,
     limited: bool,
     alloc: impl FnOnce(usize) -> Result<MsgBuf, RejectReason>,
 ) -> Result<(MsgBuf, CallFlags), RejectReason> {
     let entries = CallOptions::entries(options);
     let extended = limited || !entries.is_empty();
-    let len = C::encoded_len(message);
+    let len = message.encoded_len::<C>();
     let limit = method.request_limit() as usize;
     if len > limit {
         return Err(RejectReason::TooLarge { size: len, limit });
@@ -252,18 +252,14 @@ pub(crate) fn encode<Req, Resp, C: Codec<Req>, D>(
     let request = if extended {
         let head = EXTENSION_HEAD + entries.len();
         let mut request = alloc(head + len)?;
-        request.resize(head + len);
-        let mut rest = request.as_mut_slice();
-        put_extension(0, entries, &mut rest);
-        C::encode(message, &mut rest);
-        // As in `encode_sized`, bytes that the codec left unwritten are cut off: they may belong to
-        // an older message.
-        let unwritten = rest.len();
-        request.resize(head + len - unwritten);
+        encode_sized(&mut request, head + len, |out| {
+            put_extension(0, entries, out);
+            message.encode::<C>(out);
+        });
         request
     } else {
         let mut request = alloc(len.max(REPLY_ROOM))?;
-        encode_sized::<C, Req>(message, len, &mut request);
+        encode_sized(&mut request, len, |out| message.encode::<C>(out));
         request
     };
     Ok((request, CallFlags::new(extended, options)))

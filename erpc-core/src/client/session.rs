@@ -18,7 +18,7 @@ use crate::calling::table::CallOutcome;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::tasks::WakeSlot;
 use crate::protocol::{CallError, SessionStats};
-use crate::service::{Codec, Method};
+use crate::service::{Codec, Encodes, Method};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
@@ -63,7 +63,7 @@ impl<T: Transport> Session<T> {
     pub fn call<Req, Resp, C, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
     ) -> Call<Resp, T>
     where
         C: Codec<Req>,
@@ -77,7 +77,7 @@ impl<T: Transport> Session<T> {
     fn start_awaited<Req, Resp, C: Codec<Req>, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
     ) -> usize {
         self.start(method, request, || CallOutcome::Awaited(WakeSlot::Empty))
     }
@@ -97,7 +97,7 @@ impl<T: Transport> Session<T> {
     pub fn call_with<Req, Resp, C, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
         done: impl for<'v> FnOnce(Result<D::View<'v>, CallError>) + 'static,
     ) where
         Resp: 'static,
@@ -112,7 +112,7 @@ impl<T: Transport> Session<T> {
     fn start<Req, Resp, C: Codec<Req>, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
         outcome: impl FnOnce() -> CallOutcome,
     ) -> usize {
         let (endpoint, link) = (self.endpoint(), self.link());

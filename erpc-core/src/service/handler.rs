@@ -4,10 +4,12 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use bytes::BufMut;
+
 use super::info::MethodInfo;
 use super::interceptor::Passage;
 use super::panics::handler_panicked;
-use super::reply::{Encoded, encode_reply, with_metadata};
+use super::reply::{Encoded, encode_reply};
 use super::{CallContext, Codec, DecodeError, HandlerOutcome, MetadataRef, Request, Response};
 use crate::status::Status;
 
@@ -100,7 +102,8 @@ pub(super) fn returned<D: Codec<M>, M>(
         return encoded(context, response.metadata()).into();
     };
     let limit = context.info().max_response();
-    encode_reply::<D, M>(message, response.metadata(), limit, |len| context.buffer(len)).into()
+    let (len, buffer) = (D::encoded_len(message), |len| context.buffer(len));
+    encode_reply(len, response.metadata(), limit, buffer, |out| D::encode(message, out)).into()
 }
 
 /// Whether the request is within the method's limit.
@@ -111,7 +114,8 @@ fn encoded(context: &CallContext<'_>, metadata: MetadataRef<'_>) -> Result<Encod
     if metadata.is_empty() {
         return Ok(Encoded { bytes, extended: false });
     }
-    with_metadata(&bytes, metadata, |len| context.buffer(len))
+    let buffer = |len| context.buffer(len);
+    encode_reply(bytes.len(), metadata, u32::MAX, buffer, |out| out.put_slice(bytes.as_slice()))
 }
 
 #[inline]

@@ -39,8 +39,13 @@ mod task;
 pub(crate) use arrival::Arrival;
 pub(crate) use burst::Gathered;
 pub use burst::{Burst, BurstRequest, BurstRequests};
+#[doc(no_inline)]
+pub use bytes::BufMut;
 pub(crate) use codec::encode_sized;
-pub use codec::{Borrowed, Codec, DecodeError, Fixed, FixedLayout, Prost, Viewable, encode_into};
+pub use codec::{
+    Borrowed, Codec, DecodeError, Encodes, Fixed, FixedLayout, Prost, Viewable, encode_into,
+    encode_view, view_len,
+};
 pub use context::{CallContext, CallHost};
 pub use field_sink::FieldSink;
 pub use fields::Fields;

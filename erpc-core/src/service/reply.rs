@@ -1,9 +1,7 @@
 //! Answers that handlers pass to the runtime.
 
-use bytes::BufMut;
-
+use super::MetadataRef;
 use super::codec::encode_sized;
-use super::{Codec, MetadataRef, Viewable};
 use crate::buf::MsgBuf;
 use crate::protocol::RequestHandle;
 use crate::status::Status;
@@ -52,75 +50,52 @@ impl From<Result<Encoded, Status>> for HandlerOutcome {
     }
 }
 
-/// Encodes a response of at most `limit` bytes into the buffer that `buffer` allocates for it.
+/// Encodes a response of `len` bytes, at most `limit`, into the buffer that `buffer` allocates for it.
 #[inline(always)]
-pub(super) fn encode_reply<D: Codec<M>, M>(
-    message: &M,
+pub(super) fn encode_reply(
+    len: usize,
     metadata: MetadataRef<'_>,
     limit: u32,
     buffer: impl FnOnce(usize) -> Result<MsgBuf, Status>,
+    encode: impl FnOnce(&mut &mut [u8]),
 ) -> Result<Encoded, Status> {
-    let len = D::encoded_len(message);
     if len > limit as usize {
         return Err(too_large(len, limit));
     }
     if metadata.is_empty() {
-        let mut msgbuf = buffer(len)?;
-        encode_sized::<D, M>(message, len, &mut msgbuf);
-        return Ok(Encoded { bytes: msgbuf, extended: false });
+        let mut bytes = buffer(len)?;
+        encode_sized(&mut bytes, len, encode);
+        return Ok(Encoded { bytes, extended: false });
     }
-    let mut msgbuf = buffer(EXTENSION_HEAD + metadata.as_bytes().len() + len)?;
-    extend::<D, M>(message, len, metadata, &mut msgbuf);
-    Ok(Encoded { bytes: msgbuf, extended: true })
+    encode_extended(len, metadata, buffer, encode)
 }
 
-/// Encodes the message of a view, of at most `limit` bytes, into a buffer from `buffer`.
-#[inline(always)]
-pub(super) fn encode_view<M: Viewable>(
-    view: &M::View<'_>,
-    limit: u32,
-    buffer: impl FnOnce(usize) -> Result<MsgBuf, Status>,
-) -> Result<MsgBuf, Status> {
-    let len = M::view_len(view);
-    if len > limit as usize {
-        return Err(too_large(len, limit));
-    }
-    let mut msgbuf = buffer(len)?;
-    msgbuf.resize(len);
-    let mut rest = msgbuf.as_mut_slice();
-    M::encode_view(view, &mut rest);
-    // As in `encode_sized`: unwritten bytes must not be sent.
-    let written = len - rest.len();
-    msgbuf.resize(written);
-    Ok(msgbuf)
-}
-
-/// Adds metadata to an encoded response.
 #[cold]
-pub(super) fn with_metadata(
-    response: &MsgBuf,
+fn encode_extended(
+    len: usize,
     metadata: MetadataRef<'_>,
     buffer: impl FnOnce(usize) -> Result<MsgBuf, Status>,
+    encode: impl FnOnce(&mut &mut [u8]),
 ) -> Result<Encoded, Status> {
-    let all = EXTENSION_HEAD + metadata.as_bytes().len() + response.len();
-    let mut msgbuf = buffer(all)?;
-    msgbuf.resize(all);
-    let mut rest = msgbuf.as_mut_slice();
-    put_extension(0, metadata.as_bytes(), &mut rest);
-    rest.put_slice(response.as_slice());
-    Ok(Encoded { bytes: msgbuf, extended: true })
+    let all = EXTENSION_HEAD + metadata.as_bytes().len() + len;
+    let mut bytes = buffer(all)?;
+    encode_sized(&mut bytes, all, |out| {
+        put_extension(0, metadata.as_bytes(), out);
+        encode(out);
+    });
+    Ok(Encoded { bytes, extended: true })
+}
+
+/// Allocates a buffer outside of the endpoint's pool, which only the endpoint's thread may use.
+pub(super) fn detached(len: usize) -> Result<MsgBuf, Status> {
+    MsgBuf::detached(len).ok_or_else(|| Status::resource_exhausted("no memory for the response"))
 }
 
 #[cold]
-fn extend<D: Codec<M>, M>(message: &M, len: usize, metadata: MetadataRef<'_>, msgbuf: &mut MsgBuf) {
-    let all = EXTENSION_HEAD + metadata.as_bytes().len() + len;
-    msgbuf.resize(all);
-    let mut rest = msgbuf.as_mut_slice();
-    put_extension(0, metadata.as_bytes(), &mut rest);
-    D::encode(message, &mut rest);
-    // As in `encode_sized`: unwritten bytes must not be sent.
-    let written = all - rest.len();
-    msgbuf.resize(written);
+pub(super) fn of_another_kind() -> Status {
+    Status::internal(
+        "the handler answers with the view of another type, or the responses are no protocol buffers",
+    )
 }
 
 #[cold]

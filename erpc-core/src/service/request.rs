@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::reply::encode_view;
+use super::reply::{encode_reply, of_another_kind};
 use super::responder::{Deferred, Encoder};
 use super::{CallContext, Codec, MetadataRef, Responder, Response, Viewable};
 use crate::protocol::ClientStats;
@@ -153,8 +153,12 @@ impl<'a, M> Request<'a, M> {
             Some(encoder) if encoder.is_protobuf() => {}
             _ => return Err(of_another_kind()),
         }
-        let limit = context.info().max_response();
-        context.set_answer(encode_view::<R>(view, limit, |len| context.buffer(len))?);
+        let (limit, buffer) = (context.info().max_response(), |len| context.buffer(len));
+        let none = MetadataRef::default();
+        let answer = encode_reply(R::view_len(view), none, limit, buffer, |out| {
+            R::encode_view(view, out);
+        })?;
+        context.set_answer(answer.bytes);
         Ok(Response::encoded())
     }
 
@@ -185,13 +189,6 @@ impl<'a, M> Request<'a, M> {
         start(self.message, Responder::new(reply));
         Response::deferred()
     }
-}
-
-#[cold]
-fn of_another_kind() -> Status {
-    Status::internal(
-        "the handler answers with the view of another type, or the responses are no protocol buffers",
-    )
 }
 
 impl<M: fmt::Debug> fmt::Debug for Request<'_, M> {

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use super::context::CallEnd;
 use super::detached::DetachedCall;
 use super::interceptor::Passage;
-use super::reply::{Encoded, ReplySink, encode_reply};
-use super::{CallContext, Codec, MetadataRef};
-use crate::buf::MsgBuf;
+use super::reply::{Encoded, ReplySink, detached, encode_reply, of_another_kind};
+use super::{CallContext, Codec, MetadataRef, Viewable};
 use crate::protocol::RequestHandle;
 use crate::status::Status;
 
@@ -47,6 +46,24 @@ impl<M> Responder<M> {
         let result = match self.encoder {
             Some(encoder) => encoder.encode(message, metadata, call.max_response),
             None => Err(Status::internal("the handler deferred a response of another type")),
+        };
+        call.answer(result);
+    }
+
+    /// Answers with a view, which may borrow from anything that is at hand; see [`Responder::send`].
+    pub fn send_view(mut self, view: &M::View<'_>)
+    where
+        M: Viewable,
+    {
+        let Some(call) = self.call.take() else { return };
+        let result = match self.encoder {
+            Some(encoder) if encoder.is_protobuf() => {
+                let (len, none) = (M::view_len(view), MetadataRef::default());
+                encode_reply(len, none, call.max_response, detached, |out| {
+                    M::encode_view(view, out)
+                })
+            }
+            _ => Err(of_another_kind()),
         };
         call.answer(result);
     }
@@ -102,10 +119,8 @@ impl<M: 'static> Encoder<M> {
         const {
             &Self {
                 encode: |message, metadata, limit| {
-                    encode_reply::<D, M>(message, metadata, limit, |len| {
-                        MsgBuf::detached(len)
-                            .ok_or_else(|| Status::resource_exhausted("no memory for the response"))
-                    })
+                    let len = D::encoded_len(message);
+                    encode_reply(len, metadata, limit, detached, |out| D::encode(message, out))
                 },
                 is_protobuf: D::IS_PROTOBUF,
             }

@@ -374,7 +374,7 @@ fn a_client_has_a_function_for_each_method() {
         drop(client.get(()));
         drop(client.get_with(erpc::prost_types::Timestamp::default()));
         client.get_with_((), |_| ());
-        drop(client.r#async(request()));
+        drop(client.r#async(*request()));
         client.async_with(*request(), |_| ());
         client.http_get2_with(*request(), |_| ());
     };

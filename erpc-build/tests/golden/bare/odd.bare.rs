@@ -335,23 +335,23 @@ pub mod bare_service {
         /// Calls `odd.bare.Bare_/New`.
         pub fn new_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
         ) -> ::erpc::SharedCall<super::Bare, T> {
-            self.channel.call(&methods::NEW, request.borrow())
+            self.channel.call(&methods::NEW, &request)
         }
         /// Of a \<key>, as IntoIter.
         pub fn into_iter(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
         ) -> ::erpc::SharedCall<super::bare::Inner, T> {
-            self.channel.call(&methods::INTO_ITER, request.borrow())
+            self.channel.call(&methods::INTO_ITER, &request)
         }
         /// Calls `odd.bare.Bare_/AsRef`.
         pub fn as_ref(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
         ) -> ::erpc::SharedCall<super::Bare, T> {
-            self.channel.call(&methods::AS_REF, request.borrow())
+            self.channel.call(&methods::AS_REF, &request)
         }
         /// Calls `odd.bare.Bare_/IsEmpty`.
         #[must_use]
@@ -363,9 +363,9 @@ pub mod bare_service {
         /// Calls `odd.bare.Bare_/ToString`.
         pub fn to_string(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
         ) -> ::erpc::SharedIncoming<super::Bare> {
-            self.channel.server_streaming(&methods::TO_STRING, request.borrow())
+            self.channel.server_streaming(&methods::TO_STRING, &request)
         }
         /// Calls `odd.bare.Bare_/Default`.
         pub fn default(&self) -> ::erpc::SharedUpload<super::Bare, super::Bare> {
@@ -374,9 +374,9 @@ pub mod bare_service {
         /// Calls `odd.bare.Bare_/Next`.
         pub fn next(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
         ) -> ::erpc::SharedCall<super::Bare, T> {
-            self.channel.call(&methods::NEXT, request.borrow())
+            self.channel.call(&methods::NEXT, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for BareClient<T> {
@@ -429,47 +429,47 @@ pub mod bare_service {
         /// Calls `odd.bare.Bare_/New`.
         pub fn new_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
         ) -> ::erpc::Call<super::Bare, T> {
-            self.channel.call(&methods::NEW, request.borrow())
+            self.channel.call(&methods::NEW, &request)
         }
         /// Like `new_`, but passes the result to `done`.
         pub fn new_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
             done: impl FnOnce(Result<super::Bare, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::NEW, request.borrow(), done);
+            self.channel.call_with(&methods::NEW, &request, done);
         }
         /// Of a \<key>, as IntoIter.
         pub fn into_iter(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
         ) -> ::erpc::Call<super::bare::Inner, T> {
-            self.channel.call(&methods::INTO_ITER, request.borrow())
+            self.channel.call(&methods::INTO_ITER, &request)
         }
         /// Like `into_iter`, but passes the result to `done`.
         pub fn into_iter_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
             done: impl FnOnce(Result<super::bare::Inner, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::INTO_ITER, request.borrow(), done);
+            self.channel.call_with(&methods::INTO_ITER, &request, done);
         }
         /// Calls `odd.bare.Bare_/AsRef`.
         pub fn as_ref(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
         ) -> ::erpc::Call<super::Bare, T> {
-            self.channel.call(&methods::AS_REF, request.borrow())
+            self.channel.call(&methods::AS_REF, &request)
         }
         /// Like `as_ref`, but passes the result to `done`.
         pub fn as_ref_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
             done: impl FnOnce(Result<super::Bare, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::AS_REF, request.borrow(), done);
+            self.channel.call_with(&methods::AS_REF, &request, done);
         }
         /// Calls `odd.bare.Bare_/IsEmpty`.
         #[must_use]
@@ -481,9 +481,9 @@ pub mod bare_service {
         /// Calls `odd.bare.Bare_/ToString`.
         pub fn to_string(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
         ) -> ::erpc::Incoming<super::Bare> {
-            self.channel.server_streaming(&methods::TO_STRING, request.borrow())
+            self.channel.server_streaming(&methods::TO_STRING, &request)
         }
         /// Calls `odd.bare.Bare_/Default`.
         pub fn default(&self) -> ::erpc::Upload<super::Bare, super::Bare> {
@@ -492,17 +492,17 @@ pub mod bare_service {
         /// Calls `odd.bare.Bare_/Next`.
         pub fn next(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
         ) -> ::erpc::Call<super::Bare, T> {
-            self.channel.call(&methods::NEXT, request.borrow())
+            self.channel.call(&methods::NEXT, &request)
         }
         /// Like `next`, but passes the result to `done`.
         pub fn next_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Bare>,
+            request: impl ::erpc::service::Encodes<super::Bare>,
             done: impl FnOnce(Result<super::Bare, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::NEXT, request.borrow(), done);
+            self.channel.call_with(&methods::NEXT, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalBareClient<T> {

@@ -398,93 +398,93 @@ pub mod send_service {
         /// Calls `odd.type.match.Send/self`.
         pub fn self_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::SELF, request.borrow())
+            self.channel.call(&methods::SELF, &request)
         }
         /// Calls `odd.type.match.Send/super`.
         pub fn super_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::SUPER, request.borrow())
+            self.channel.call(&methods::SUPER, &request)
         }
         /// Calls `odd.type.match.Send/crate`.
         pub fn crate_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::CRATE, request.borrow())
+            self.channel.call(&methods::CRATE, &request)
         }
         /// Calls `odd.type.match.Send/Fn`.
         pub fn r#fn(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::FN, request.borrow())
+            self.channel.call(&methods::FN, &request)
         }
         /// Calls `odd.type.match.Send/yield`.
         pub fn r#yield(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::YIELD, request.borrow())
+            self.channel.call(&methods::YIELD, &request)
         }
         /// Calls `odd.type.match.Send/gen`.
         pub fn r#gen(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::GEN, request.borrow())
+            self.channel.call(&methods::GEN, &request)
         }
         /// Calls `odd.type.match.Send/Call`.
         pub fn call(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::CALL, request.borrow())
+            self.channel.call(&methods::CALL, &request)
         }
         /// Calls `odd.type.match.Send/With`.
         pub fn with_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::WITH, request.borrow())
+            self.channel.call(&methods::WITH, &request)
         }
         /// Calls `odd.type.match.Send/Channel`.
         pub fn channel_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::CHANNEL, request.borrow())
+            self.channel.call(&methods::CHANNEL, &request)
         }
         /// Calls `odd.type.match.Send/Some`.
         pub fn some(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::SOME, request.borrow())
+            self.channel.call(&methods::SOME, &request)
         }
         /// Calls `odd.type.match.Send/Service`.
         pub fn service(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::SERVICE, request.borrow())
+            self.channel.call(&methods::SERVICE, &request)
         }
         /// Calls `odd.type.match.Send/Routes`.
         pub fn routes(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::ROUTES, request.borrow())
+            self.channel.call(&methods::ROUTES, &request)
         }
         /// Calls `odd.type.match.Send/Modes`.
         pub fn modes(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::SharedCall<super::Option, T> {
-            self.channel.call(&methods::MODES, request.borrow())
+            self.channel.call(&methods::MODES, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for SendClient<T> {
@@ -537,197 +537,197 @@ pub mod send_service {
         /// Calls `odd.type.match.Send/self`.
         pub fn self_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::SELF, request.borrow())
+            self.channel.call(&methods::SELF, &request)
         }
         /// Like `self_`, but passes the result to `done`.
         pub fn self_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::SELF, request.borrow(), done);
+            self.channel.call_with(&methods::SELF, &request, done);
         }
         /// Calls `odd.type.match.Send/super`.
         pub fn super_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::SUPER, request.borrow())
+            self.channel.call(&methods::SUPER, &request)
         }
         /// Like `super_`, but passes the result to `done`.
         pub fn super_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::SUPER, request.borrow(), done);
+            self.channel.call_with(&methods::SUPER, &request, done);
         }
         /// Calls `odd.type.match.Send/crate`.
         pub fn crate_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::CRATE, request.borrow())
+            self.channel.call(&methods::CRATE, &request)
         }
         /// Like `crate_`, but passes the result to `done`.
         pub fn crate_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::CRATE, request.borrow(), done);
+            self.channel.call_with(&methods::CRATE, &request, done);
         }
         /// Calls `odd.type.match.Send/Fn`.
         pub fn r#fn(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::FN, request.borrow())
+            self.channel.call(&methods::FN, &request)
         }
         /// Like `fn`, but passes the result to `done`.
         pub fn fn_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::FN, request.borrow(), done);
+            self.channel.call_with(&methods::FN, &request, done);
         }
         /// Calls `odd.type.match.Send/yield`.
         pub fn r#yield(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::YIELD, request.borrow())
+            self.channel.call(&methods::YIELD, &request)
         }
         /// Like `yield`, but passes the result to `done`.
         pub fn yield_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::YIELD, request.borrow(), done);
+            self.channel.call_with(&methods::YIELD, &request, done);
         }
         /// Calls `odd.type.match.Send/gen`.
         pub fn r#gen(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::GEN, request.borrow())
+            self.channel.call(&methods::GEN, &request)
         }
         /// Like `gen`, but passes the result to `done`.
         pub fn gen_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::GEN, request.borrow(), done);
+            self.channel.call_with(&methods::GEN, &request, done);
         }
         /// Calls `odd.type.match.Send/Call`.
         pub fn call(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::CALL, request.borrow())
+            self.channel.call(&methods::CALL, &request)
         }
         /// Like `call`, but passes the result to `done`.
         pub fn call_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::CALL, request.borrow(), done);
+            self.channel.call_with(&methods::CALL, &request, done);
         }
         /// Calls `odd.type.match.Send/With`.
         pub fn with_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::WITH, request.borrow())
+            self.channel.call(&methods::WITH, &request)
         }
         /// Like `with_`, but passes the result to `done`.
         pub fn with_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::WITH, request.borrow(), done);
+            self.channel.call_with(&methods::WITH, &request, done);
         }
         /// Calls `odd.type.match.Send/Channel`.
         pub fn channel_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::CHANNEL, request.borrow())
+            self.channel.call(&methods::CHANNEL, &request)
         }
         /// Like `channel_`, but passes the result to `done`.
         pub fn channel_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::CHANNEL, request.borrow(), done);
+            self.channel.call_with(&methods::CHANNEL, &request, done);
         }
         /// Calls `odd.type.match.Send/Some`.
         pub fn some(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::SOME, request.borrow())
+            self.channel.call(&methods::SOME, &request)
         }
         /// Like `some`, but passes the result to `done`.
         pub fn some_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::SOME, request.borrow(), done);
+            self.channel.call_with(&methods::SOME, &request, done);
         }
         /// Calls `odd.type.match.Send/Service`.
         pub fn service(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::SERVICE, request.borrow())
+            self.channel.call(&methods::SERVICE, &request)
         }
         /// Like `service`, but passes the result to `done`.
         pub fn service_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::SERVICE, request.borrow(), done);
+            self.channel.call_with(&methods::SERVICE, &request, done);
         }
         /// Calls `odd.type.match.Send/Routes`.
         pub fn routes(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::ROUTES, request.borrow())
+            self.channel.call(&methods::ROUTES, &request)
         }
         /// Like `routes`, but passes the result to `done`.
         pub fn routes_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::ROUTES, request.borrow(), done);
+            self.channel.call_with(&methods::ROUTES, &request, done);
         }
         /// Calls `odd.type.match.Send/Modes`.
         pub fn modes(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
         ) -> ::erpc::Call<super::Option, T> {
-            self.channel.call(&methods::MODES, request.borrow())
+            self.channel.call(&methods::MODES, &request)
         }
         /// Like `modes`, but passes the result to `done`.
         pub fn modes_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Option>,
+            request: impl ::erpc::service::Encodes<super::Option>,
             done: impl FnOnce(Result<super::OptionView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::MODES, request.borrow(), done);
+            self.channel.call_with(&methods::MODES, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalSendClient<T> {
@@ -823,9 +823,9 @@ pub mod fn_once_service {
         /// Calls `odd.type.match.FnOnce/Ok`.
         pub fn ok(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
         ) -> ::erpc::SharedCall<super::Result, T> {
-            self.channel.call(&methods::OK, request.borrow())
+            self.channel.call(&methods::OK, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for FnOnceClient<T> {
@@ -878,19 +878,19 @@ pub mod fn_once_service {
         /// Calls `odd.type.match.FnOnce/Ok`.
         pub fn ok(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
         ) -> ::erpc::Call<super::Result, T> {
-            self.channel.call(&methods::OK, request.borrow())
+            self.channel.call(&methods::OK, &request)
         }
         /// Like `ok`, but passes the result to `done`.
         pub fn ok_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
             done: impl ::std::ops::FnOnce(
                 Result<super::ResultView<'_>, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.channel.call_with(&methods::OK, request.borrow(), done);
+            self.channel.call_with(&methods::OK, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalFnOnceClient<T> {
@@ -989,9 +989,9 @@ pub mod into_service {
         /// Calls `odd.type.match.Into/Into`.
         pub fn into(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
         ) -> ::erpc::SharedCall<super::Result, T> {
-            self.channel.call(&methods::INTO, request.borrow())
+            self.channel.call(&methods::INTO, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for IntoClient<T> {
@@ -1044,17 +1044,17 @@ pub mod into_service {
         /// Calls `odd.type.match.Into/Into`.
         pub fn into(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
         ) -> ::erpc::Call<super::Result, T> {
-            self.channel.call(&methods::INTO, request.borrow())
+            self.channel.call(&methods::INTO, &request)
         }
         /// Like `into`, but passes the result to `done`.
         pub fn into_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
             done: impl FnOnce(Result<super::ResultView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::INTO, request.borrow(), done);
+            self.channel.call_with(&methods::INTO, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalIntoClient<T> {
@@ -1150,9 +1150,9 @@ pub mod s_service {
         /// Calls `odd.type.match.S/T`.
         pub fn t(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
         ) -> ::erpc::SharedCall<super::Result, T> {
-            self.channel.call(&methods::T, request.borrow())
+            self.channel.call(&methods::T, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for SClient<T> {
@@ -1205,17 +1205,17 @@ pub mod s_service {
         /// Calls `odd.type.match.S/T`.
         pub fn t(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
         ) -> ::erpc::Call<super::Result, T> {
-            self.channel.call(&methods::T, request.borrow())
+            self.channel.call(&methods::T, &request)
         }
         /// Like `t`, but passes the result to `done`.
         pub fn t_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
             done: impl FnOnce(Result<super::ResultView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::T, request.borrow(), done);
+            self.channel.call_with(&methods::T, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalSClient<T> {
@@ -1317,9 +1317,9 @@ pub mod self_service {
         /// Calls `odd.type.match.Self/Self`.
         pub fn self_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
         ) -> ::erpc::SharedCall<super::Result, T> {
-            self.channel.call(&methods::SELF, request.borrow())
+            self.channel.call(&methods::SELF, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for SelfClient<T> {
@@ -1372,17 +1372,17 @@ pub mod self_service {
         /// Calls `odd.type.match.Self/Self`.
         pub fn self_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
         ) -> ::erpc::Call<super::Result, T> {
-            self.channel.call(&methods::SELF, request.borrow())
+            self.channel.call(&methods::SELF, &request)
         }
         /// Like `self_`, but passes the result to `done`.
         pub fn self_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Result>,
+            request: impl ::erpc::service::Encodes<super::Result>,
             done: impl FnOnce(Result<super::ResultView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::SELF, request.borrow(), done);
+            self.channel.call_with(&methods::SELF, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalSelfClient<T> {
@@ -1435,6 +1435,17 @@ impl ::erpc::service::Viewable for Option {
         }
     }
 }
+impl ::erpc::service::Encodes<Option> for OptionView<'_> {
+    fn encoded_len<C: ::erpc::service::Codec<Option>>(&self) -> usize {
+        ::erpc::service::view_len::<C, Option>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<Option>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, Option>(self, out);
+    }
+}
 /// A view of [`Result`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct ResultView<'a> {
@@ -1478,6 +1489,17 @@ impl ::erpc::service::Viewable for Result {
         if view.field != 0 {
             fields.uint32(5, view.field);
         }
+    }
+}
+impl ::erpc::service::Encodes<Result> for ResultView<'_> {
+    fn encoded_len<C: ::erpc::service::Codec<Result>>(&self) -> usize {
+        ::erpc::service::view_len::<C, Result>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<Result>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, Result>(self, out);
     }
 }
 /// A fixed layout whose fields have the names of generated functions.

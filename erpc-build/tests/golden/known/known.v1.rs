@@ -183,30 +183,30 @@ pub mod clock_service {
         /// The time.
         pub fn now(
             &self,
-            request: impl ::std::borrow::Borrow<()>,
+            request: impl ::erpc::service::Encodes<()>,
         ) -> ::erpc::SharedCall<::erpc::prost_types::Timestamp, T> {
-            self.channel.call(&methods::NOW, request.borrow())
+            self.channel.call(&methods::NOW, &request)
         }
         /// Waits.
         pub fn sleep(
             &self,
-            request: impl ::std::borrow::Borrow<::erpc::prost_types::Duration>,
+            request: impl ::erpc::service::Encodes<::erpc::prost_types::Duration>,
         ) -> ::erpc::SharedCall<bool, T> {
-            self.channel.call(&methods::SLEEP, request.borrow())
+            self.channel.call(&methods::SLEEP, &request)
         }
         /// All types in one message.
         pub fn all(
             &self,
-            request: impl ::std::borrow::Borrow<super::Everything>,
+            request: impl ::erpc::service::Encodes<super::Everything>,
         ) -> ::erpc::SharedCall<::erpc::prost_types::Struct, T> {
-            self.channel.call(&methods::ALL, request.borrow())
+            self.channel.call(&methods::ALL, &request)
         }
         /// Types of another crate.
         pub fn share(
             &self,
-            request: impl ::std::borrow::Borrow<crate::shared::Thing>,
+            request: impl ::erpc::service::Encodes<crate::shared::Thing>,
         ) -> ::erpc::SharedCall<crate::shared::thing::Part, T> {
-            self.channel.call(&methods::SHARE, request.borrow())
+            self.channel.call(&methods::SHARE, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for ClockClient<T> {
@@ -259,68 +259,68 @@ pub mod clock_service {
         /// The time.
         pub fn now(
             &self,
-            request: impl ::std::borrow::Borrow<()>,
+            request: impl ::erpc::service::Encodes<()>,
         ) -> ::erpc::Call<::erpc::prost_types::Timestamp, T> {
-            self.channel.call(&methods::NOW, request.borrow())
+            self.channel.call(&methods::NOW, &request)
         }
         /// Like `now`, but passes the result to `done`.
         pub fn now_with(
             &self,
-            request: impl ::std::borrow::Borrow<()>,
+            request: impl ::erpc::service::Encodes<()>,
             done: impl FnOnce(
                 Result<::erpc::prost_types::Timestamp, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.channel.call_with(&methods::NOW, request.borrow(), done);
+            self.channel.call_with(&methods::NOW, &request, done);
         }
         /// Waits.
         pub fn sleep(
             &self,
-            request: impl ::std::borrow::Borrow<::erpc::prost_types::Duration>,
+            request: impl ::erpc::service::Encodes<::erpc::prost_types::Duration>,
         ) -> ::erpc::Call<bool, T> {
-            self.channel.call(&methods::SLEEP, request.borrow())
+            self.channel.call(&methods::SLEEP, &request)
         }
         /// Like `sleep`, but passes the result to `done`.
         pub fn sleep_with(
             &self,
-            request: impl ::std::borrow::Borrow<::erpc::prost_types::Duration>,
+            request: impl ::erpc::service::Encodes<::erpc::prost_types::Duration>,
             done: impl FnOnce(Result<bool, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::SLEEP, request.borrow(), done);
+            self.channel.call_with(&methods::SLEEP, &request, done);
         }
         /// All types in one message.
         pub fn all(
             &self,
-            request: impl ::std::borrow::Borrow<super::Everything>,
+            request: impl ::erpc::service::Encodes<super::Everything>,
         ) -> ::erpc::Call<::erpc::prost_types::Struct, T> {
-            self.channel.call(&methods::ALL, request.borrow())
+            self.channel.call(&methods::ALL, &request)
         }
         /// Like `all`, but passes the result to `done`.
         pub fn all_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Everything>,
+            request: impl ::erpc::service::Encodes<super::Everything>,
             done: impl FnOnce(
                 Result<::erpc::prost_types::Struct, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.channel.call_with(&methods::ALL, request.borrow(), done);
+            self.channel.call_with(&methods::ALL, &request, done);
         }
         /// Types of another crate.
         pub fn share(
             &self,
-            request: impl ::std::borrow::Borrow<crate::shared::Thing>,
+            request: impl ::erpc::service::Encodes<crate::shared::Thing>,
         ) -> ::erpc::Call<crate::shared::thing::Part, T> {
-            self.channel.call(&methods::SHARE, request.borrow())
+            self.channel.call(&methods::SHARE, &request)
         }
         /// Like `share`, but passes the result to `done`.
         pub fn share_with(
             &self,
-            request: impl ::std::borrow::Borrow<crate::shared::Thing>,
+            request: impl ::erpc::service::Encodes<crate::shared::Thing>,
             done: impl FnOnce(
                 Result<crate::shared::thing::Part, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.channel.call_with(&methods::SHARE, request.borrow(), done);
+            self.channel.call_with(&methods::SHARE, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalClockClient<T> {

@@ -305,44 +305,44 @@ pub mod market_service {
         /// Both messages have a fixed layout.
         pub fn place(
             &self,
-            request: impl ::std::borrow::Borrow<super::Order>,
+            request: impl ::erpc::service::Encodes<super::Order>,
         ) -> ::erpc::SharedCall<super::Receipt, T> {
-            self.channel.call(&methods::PLACE, request.borrow())
+            self.channel.call(&methods::PLACE, &request)
         }
         /// The request has a fixed layout.
         pub fn describe(
             &self,
-            request: impl ::std::borrow::Borrow<super::Order>,
+            request: impl ::erpc::service::Encodes<super::Order>,
         ) -> ::erpc::SharedCall<super::Note, T> {
-            self.channel.call(&methods::DESCRIBE, request.borrow())
+            self.channel.call(&methods::DESCRIBE, &request)
         }
         /// The response has a fixed layout, the request a view.
         pub fn post(
             &self,
-            request: impl ::std::borrow::Borrow<super::Note>,
+            request: impl ::erpc::service::Encodes<super::Note>,
         ) -> ::erpc::SharedCall<super::Receipt, T> {
-            self.channel.call(&methods::POST, request.borrow())
+            self.channel.call(&methods::POST, &request)
         }
         /// Fixed layouts in an asynchronous handler.
         pub fn settle(
             &self,
-            request: impl ::std::borrow::Borrow<super::Order>,
+            request: impl ::erpc::service::Encodes<super::Order>,
         ) -> ::erpc::SharedCall<super::Receipt, T> {
-            self.channel.call(&methods::SETTLE, request.borrow())
+            self.channel.call(&methods::SETTLE, &request)
         }
         /// No view, because the handler is asynchronous.
         pub fn review(
             &self,
-            request: impl ::std::borrow::Borrow<super::Note>,
+            request: impl ::erpc::service::Encodes<super::Note>,
         ) -> ::erpc::SharedCall<super::Note, T> {
-            self.channel.call(&methods::REVIEW, request.borrow())
+            self.channel.call(&methods::REVIEW, &request)
         }
         /// A view that borrows nothing.
         pub fn locate(
             &self,
-            request: impl ::std::borrow::Borrow<super::place::Point>,
+            request: impl ::erpc::service::Encodes<super::place::Point>,
         ) -> ::erpc::SharedCall<super::Note, T> {
-            self.channel.call(&methods::LOCATE, request.borrow())
+            self.channel.call(&methods::LOCATE, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for MarketClient<T> {
@@ -395,92 +395,92 @@ pub mod market_service {
         /// Both messages have a fixed layout.
         pub fn place(
             &self,
-            request: impl ::std::borrow::Borrow<super::Order>,
+            request: impl ::erpc::service::Encodes<super::Order>,
         ) -> ::erpc::Call<super::Receipt, T> {
-            self.channel.call(&methods::PLACE, request.borrow())
+            self.channel.call(&methods::PLACE, &request)
         }
         /// Like `place`, but passes the result to `done`.
         pub fn place_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Order>,
+            request: impl ::erpc::service::Encodes<super::Order>,
             done: impl FnOnce(Result<&super::Receipt, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::PLACE, request.borrow(), done);
+            self.channel.call_with(&methods::PLACE, &request, done);
         }
         /// The request has a fixed layout.
         pub fn describe(
             &self,
-            request: impl ::std::borrow::Borrow<super::Order>,
+            request: impl ::erpc::service::Encodes<super::Order>,
         ) -> ::erpc::Call<super::Note, T> {
-            self.channel.call(&methods::DESCRIBE, request.borrow())
+            self.channel.call(&methods::DESCRIBE, &request)
         }
         /// Like `describe`, but passes the result to `done`.
         pub fn describe_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Order>,
+            request: impl ::erpc::service::Encodes<super::Order>,
             done: impl FnOnce(Result<super::NoteView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::DESCRIBE, request.borrow(), done);
+            self.channel.call_with(&methods::DESCRIBE, &request, done);
         }
         /// The response has a fixed layout, the request a view.
         pub fn post(
             &self,
-            request: impl ::std::borrow::Borrow<super::Note>,
+            request: impl ::erpc::service::Encodes<super::Note>,
         ) -> ::erpc::Call<super::Receipt, T> {
-            self.channel.call(&methods::POST, request.borrow())
+            self.channel.call(&methods::POST, &request)
         }
         /// Like `post`, but passes the result to `done`.
         pub fn post_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Note>,
+            request: impl ::erpc::service::Encodes<super::Note>,
             done: impl FnOnce(Result<&super::Receipt, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::POST, request.borrow(), done);
+            self.channel.call_with(&methods::POST, &request, done);
         }
         /// Fixed layouts in an asynchronous handler.
         pub fn settle(
             &self,
-            request: impl ::std::borrow::Borrow<super::Order>,
+            request: impl ::erpc::service::Encodes<super::Order>,
         ) -> ::erpc::Call<super::Receipt, T> {
-            self.channel.call(&methods::SETTLE, request.borrow())
+            self.channel.call(&methods::SETTLE, &request)
         }
         /// Like `settle`, but passes the result to `done`.
         pub fn settle_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Order>,
+            request: impl ::erpc::service::Encodes<super::Order>,
             done: impl FnOnce(Result<&super::Receipt, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::SETTLE, request.borrow(), done);
+            self.channel.call_with(&methods::SETTLE, &request, done);
         }
         /// No view, because the handler is asynchronous.
         pub fn review(
             &self,
-            request: impl ::std::borrow::Borrow<super::Note>,
+            request: impl ::erpc::service::Encodes<super::Note>,
         ) -> ::erpc::Call<super::Note, T> {
-            self.channel.call(&methods::REVIEW, request.borrow())
+            self.channel.call(&methods::REVIEW, &request)
         }
         /// Like `review`, but passes the result to `done`.
         pub fn review_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Note>,
+            request: impl ::erpc::service::Encodes<super::Note>,
             done: impl FnOnce(Result<super::NoteView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::REVIEW, request.borrow(), done);
+            self.channel.call_with(&methods::REVIEW, &request, done);
         }
         /// A view that borrows nothing.
         pub fn locate(
             &self,
-            request: impl ::std::borrow::Borrow<super::place::Point>,
+            request: impl ::erpc::service::Encodes<super::place::Point>,
         ) -> ::erpc::Call<super::Note, T> {
-            self.channel.call(&methods::LOCATE, request.borrow())
+            self.channel.call(&methods::LOCATE, &request)
         }
         /// Like `locate`, but passes the result to `done`.
         pub fn locate_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::place::Point>,
+            request: impl ::erpc::service::Encodes<super::place::Point>,
             done: impl FnOnce(Result<super::NoteView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::LOCATE, request.borrow(), done);
+            self.channel.call_with(&methods::LOCATE, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalMarketClient<T> {
@@ -792,6 +792,17 @@ impl ::erpc::service::Viewable for Note {
         }
     }
 }
+impl ::erpc::service::Encodes<Note> for NoteView<'_> {
+    fn encoded_len<C: ::erpc::service::Codec<Note>>(&self) -> usize {
+        ::erpc::service::view_len::<C, Note>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<Note>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, Note>(self, out);
+    }
+}
 /// A view of [`Place`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct PlaceView<'a> {
@@ -835,6 +846,17 @@ impl ::erpc::service::Viewable for Place {
         }
     }
 }
+impl ::erpc::service::Encodes<Place> for PlaceView<'_> {
+    fn encoded_len<C: ::erpc::service::Codec<Place>>(&self) -> usize {
+        ::erpc::service::view_len::<C, Place>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<Place>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, Place>(self, out);
+    }
+}
 /// A view of [`place::Point`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct PlacePointView {
@@ -868,6 +890,17 @@ impl ::erpc::service::Viewable for place::Point {
         }
     }
 }
+impl ::erpc::service::Encodes<place::Point> for PlacePointView {
+    fn encoded_len<C: ::erpc::service::Codec<place::Point>>(&self) -> usize {
+        ::erpc::service::view_len::<C, place::Point>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<place::Point>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, place::Point>(self, out);
+    }
+}
 /// A view of [`Name`]: text and bytes are borrowed, for example from the received packet.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct NameView<'a> {
@@ -893,6 +926,17 @@ impl ::erpc::service::Viewable for Name {
         if !view.r#type.is_empty() {
             fields.string(1, view.r#type);
         }
+    }
+}
+impl ::erpc::service::Encodes<Name> for NameView<'_> {
+    fn encoded_len<C: ::erpc::service::Codec<Name>>(&self) -> usize {
+        ::erpc::service::view_len::<C, Name>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<Name>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, Name>(self, out);
     }
 }
 }

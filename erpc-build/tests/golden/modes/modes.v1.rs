@@ -173,31 +173,31 @@ pub mod store_service {
         /// Reads.
         pub fn get(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
         ) -> ::erpc::SharedCall<super::StoreEntry, T> {
-            self.channel.call(&methods::GET, request.borrow())
+            self.channel.call(&methods::GET, &request)
         }
         /// Computes for a long time.
         pub fn compact(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
         ) -> ::erpc::SharedCall<super::StoreEntry, T> {
-            self.channel.call(&methods::COMPACT, request.borrow())
+            self.channel.call(&methods::COMPACT, &request)
         }
         /// Waits.
         pub fn r#await(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
         ) -> ::erpc::SharedCall<super::StoreEntry, T> {
-            self.channel.call(&methods::AWAIT, request.borrow())
+            self.channel.call(&methods::AWAIT, &request)
         }
         /// Reads in a deprecated way.
         #[deprecated]
         pub fn fetch(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
         ) -> ::erpc::SharedCall<super::StoreEntry, T> {
-            self.channel.call(&methods::FETCH, request.borrow())
+            self.channel.call(&methods::FETCH, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for StoreClient<T> {
@@ -251,64 +251,64 @@ pub mod store_service {
         /// Reads.
         pub fn get(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
         ) -> ::erpc::Call<super::StoreEntry, T> {
-            self.channel.call(&methods::GET, request.borrow())
+            self.channel.call(&methods::GET, &request)
         }
         /// Like `get`, but passes the result to `done`.
         pub fn get_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
             done: impl FnOnce(Result<super::StoreEntry, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::GET, request.borrow(), done);
+            self.channel.call_with(&methods::GET, &request, done);
         }
         /// Computes for a long time.
         pub fn compact(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
         ) -> ::erpc::Call<super::StoreEntry, T> {
-            self.channel.call(&methods::COMPACT, request.borrow())
+            self.channel.call(&methods::COMPACT, &request)
         }
         /// Like `compact`, but passes the result to `done`.
         pub fn compact_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
             done: impl FnOnce(Result<super::StoreEntry, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::COMPACT, request.borrow(), done);
+            self.channel.call_with(&methods::COMPACT, &request, done);
         }
         /// Waits.
         pub fn r#await(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
         ) -> ::erpc::Call<super::StoreEntry, T> {
-            self.channel.call(&methods::AWAIT, request.borrow())
+            self.channel.call(&methods::AWAIT, &request)
         }
         /// Like `await`, but passes the result to `done`.
         pub fn await_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
             done: impl FnOnce(Result<super::StoreEntry, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::AWAIT, request.borrow(), done);
+            self.channel.call_with(&methods::AWAIT, &request, done);
         }
         /// Reads in a deprecated way.
         #[deprecated]
         pub fn fetch(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
         ) -> ::erpc::Call<super::StoreEntry, T> {
-            self.channel.call(&methods::FETCH, request.borrow())
+            self.channel.call(&methods::FETCH, &request)
         }
         /// Like `fetch`, but passes the result to `done`.
         #[deprecated]
         pub fn fetch_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::StoreKey>,
+            request: impl ::erpc::service::Encodes<super::StoreKey>,
             done: impl FnOnce(Result<super::StoreEntry, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::FETCH, request.borrow(), done);
+            self.channel.call_with(&methods::FETCH, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalStoreClient<T> {

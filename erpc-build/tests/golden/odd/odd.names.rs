@@ -226,44 +226,44 @@ pub mod result_service {
         /// the client has `new`
         pub fn new_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
         ) -> ::erpc::SharedCall<super::Holder, T> {
-            self.channel.call(&methods::NEW, request.borrow())
+            self.channel.call(&methods::NEW, &request)
         }
         /// Calls `odd.names.Result/Connect`.
         pub fn connect_(
             &self,
-            request: impl ::std::borrow::Borrow<super::holder::Inner>,
+            request: impl ::erpc::service::Encodes<super::holder::Inner>,
         ) -> ::erpc::SharedCall<super::super::imported::Thing, T> {
-            self.channel.call(&methods::CONNECT, request.borrow())
+            self.channel.call(&methods::CONNECT, &request)
         }
         /// Calls `odd.names.Result/Get`.
         pub fn get(
             &self,
-            request: impl ::std::borrow::Borrow<()>,
+            request: impl ::erpc::service::Encodes<()>,
         ) -> ::erpc::SharedCall<::erpc::protobuf::alloc::string::String, T> {
-            self.channel.call(&methods::GET, request.borrow())
+            self.channel.call(&methods::GET, &request)
         }
         /// Calls `odd.names.Result/GetWith`.
         pub fn get_with(
             &self,
-            request: impl ::std::borrow::Borrow<::erpc::prost_types::Timestamp>,
+            request: impl ::erpc::service::Encodes<::erpc::prost_types::Timestamp>,
         ) -> ::erpc::SharedCall<bool, T> {
-            self.channel.call(&methods::GET_WITH, request.borrow())
+            self.channel.call(&methods::GET_WITH, &request)
         }
         /// Calls `odd.names.Result/async`.
         pub fn r#async(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
         ) -> ::erpc::SharedCall<super::Holder, T> {
-            self.channel.call(&methods::ASYNC, request.borrow())
+            self.channel.call(&methods::ASYNC, &request)
         }
         /// Calls `odd.names.Result/HTTPGet2`.
         pub fn http_get2(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
         ) -> ::erpc::SharedCall<super::Holder, T> {
-            self.channel.call(&methods::HTTP_GET2, request.borrow())
+            self.channel.call(&methods::HTTP_GET2, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for ResultClient<T> {
@@ -316,48 +316,48 @@ pub mod result_service {
         /// the client has `new`
         pub fn new_(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
         ) -> ::erpc::Call<super::Holder, T> {
-            self.channel.call(&methods::NEW, request.borrow())
+            self.channel.call(&methods::NEW, &request)
         }
         /// Like `new_`, but passes the result to `done`.
         pub fn new_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
             done: impl FnOnce(
                 ::std::result::Result<super::Holder, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.channel.call_with(&methods::NEW, request.borrow(), done);
+            self.channel.call_with(&methods::NEW, &request, done);
         }
         /// Calls `odd.names.Result/Connect`.
         pub fn connect_(
             &self,
-            request: impl ::std::borrow::Borrow<super::holder::Inner>,
+            request: impl ::erpc::service::Encodes<super::holder::Inner>,
         ) -> ::erpc::Call<super::super::imported::Thing, T> {
-            self.channel.call(&methods::CONNECT, request.borrow())
+            self.channel.call(&methods::CONNECT, &request)
         }
         /// Like `connect_`, but passes the result to `done`.
         pub fn connect_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::holder::Inner>,
+            request: impl ::erpc::service::Encodes<super::holder::Inner>,
             done: impl FnOnce(
                 ::std::result::Result<super::super::imported::Thing, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.channel.call_with(&methods::CONNECT, request.borrow(), done);
+            self.channel.call_with(&methods::CONNECT, &request, done);
         }
         /// Calls `odd.names.Result/Get`.
         pub fn get(
             &self,
-            request: impl ::std::borrow::Borrow<()>,
+            request: impl ::erpc::service::Encodes<()>,
         ) -> ::erpc::Call<::erpc::protobuf::alloc::string::String, T> {
-            self.channel.call(&methods::GET, request.borrow())
+            self.channel.call(&methods::GET, &request)
         }
         /// Like `get`, but passes the result to `done`.
         pub fn get_with_(
             &self,
-            request: impl ::std::borrow::Borrow<()>,
+            request: impl ::erpc::service::Encodes<()>,
             done: impl FnOnce(
                 ::std::result::Result<
                     ::erpc::protobuf::alloc::string::String,
@@ -365,56 +365,56 @@ pub mod result_service {
                 >,
             ) + 'static,
         ) {
-            self.channel.call_with(&methods::GET, request.borrow(), done);
+            self.channel.call_with(&methods::GET, &request, done);
         }
         /// Calls `odd.names.Result/GetWith`.
         pub fn get_with(
             &self,
-            request: impl ::std::borrow::Borrow<::erpc::prost_types::Timestamp>,
+            request: impl ::erpc::service::Encodes<::erpc::prost_types::Timestamp>,
         ) -> ::erpc::Call<bool, T> {
-            self.channel.call(&methods::GET_WITH, request.borrow())
+            self.channel.call(&methods::GET_WITH, &request)
         }
         /// Like `get_with`, but passes the result to `done`.
         pub fn get_with_with(
             &self,
-            request: impl ::std::borrow::Borrow<::erpc::prost_types::Timestamp>,
+            request: impl ::erpc::service::Encodes<::erpc::prost_types::Timestamp>,
             done: impl FnOnce(::std::result::Result<bool, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::GET_WITH, request.borrow(), done);
+            self.channel.call_with(&methods::GET_WITH, &request, done);
         }
         /// Calls `odd.names.Result/async`.
         pub fn r#async(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
         ) -> ::erpc::Call<super::Holder, T> {
-            self.channel.call(&methods::ASYNC, request.borrow())
+            self.channel.call(&methods::ASYNC, &request)
         }
         /// Like `async`, but passes the result to `done`.
         pub fn async_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
             done: impl FnOnce(
                 ::std::result::Result<super::Holder, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.channel.call_with(&methods::ASYNC, request.borrow(), done);
+            self.channel.call_with(&methods::ASYNC, &request, done);
         }
         /// Calls `odd.names.Result/HTTPGet2`.
         pub fn http_get2(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
         ) -> ::erpc::Call<super::Holder, T> {
-            self.channel.call(&methods::HTTP_GET2, request.borrow())
+            self.channel.call(&methods::HTTP_GET2, &request)
         }
         /// Like `http_get2`, but passes the result to `done`.
         pub fn http_get2_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
             done: impl FnOnce(
                 ::std::result::Result<super::Holder, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.channel.call_with(&methods::HTTP_GET2, request.borrow(), done);
+            self.channel.call_with(&methods::HTTP_GET2, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalResultClient<T> {
@@ -509,9 +509,9 @@ pub mod holder_service {
         /// Calls `odd.names.Holder_/Keep`.
         pub fn keep(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
         ) -> ::erpc::SharedCall<super::Holder, T> {
-            self.channel.call(&methods::KEEP, request.borrow())
+            self.channel.call(&methods::KEEP, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for HolderClient<T> {
@@ -564,17 +564,17 @@ pub mod holder_service {
         /// Calls `odd.names.Holder_/Keep`.
         pub fn keep(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
         ) -> ::erpc::Call<super::Holder, T> {
-            self.channel.call(&methods::KEEP, request.borrow())
+            self.channel.call(&methods::KEEP, &request)
         }
         /// Like `keep`, but passes the result to `done`.
         pub fn keep_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Holder>,
+            request: impl ::erpc::service::Encodes<super::Holder>,
             done: impl FnOnce(Result<super::Holder, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::KEEP, request.borrow(), done);
+            self.channel.call_with(&methods::KEEP, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalHolderClient<T> {

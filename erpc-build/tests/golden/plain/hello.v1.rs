@@ -101,9 +101,9 @@ pub mod greeter_service {
         /// Says hello to one person.
         pub fn greet(
             &self,
-            request: impl ::std::borrow::Borrow<super::GreetRequest>,
+            request: impl ::erpc::service::Encodes<super::GreetRequest>,
         ) -> ::erpc::SharedCall<super::GreetReply, T> {
-            self.channel.call(&methods::GREET, request.borrow())
+            self.channel.call(&methods::GREET, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for GreeterClient<T> {
@@ -156,17 +156,17 @@ pub mod greeter_service {
         /// Says hello to one person.
         pub fn greet(
             &self,
-            request: impl ::std::borrow::Borrow<super::GreetRequest>,
+            request: impl ::erpc::service::Encodes<super::GreetRequest>,
         ) -> ::erpc::Call<super::GreetReply, T> {
-            self.channel.call(&methods::GREET, request.borrow())
+            self.channel.call(&methods::GREET, &request)
         }
         /// Like `greet`, but passes the result to `done`.
         pub fn greet_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::GreetRequest>,
+            request: impl ::erpc::service::Encodes<super::GreetRequest>,
             done: impl FnOnce(Result<super::GreetReply, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::GREET, request.borrow(), done);
+            self.channel.call_with(&methods::GREET, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalGreeterClient<T> {

@@ -229,16 +229,16 @@ pub mod old_service {
         /// Reads.
         pub fn get(
             &self,
-            request: impl ::std::borrow::Borrow<super::Request>,
+            request: impl ::erpc::service::Encodes<super::Request>,
         ) -> ::erpc::SharedCall<super::Reply, T> {
-            self.channel.call(&methods::GET, request.borrow())
+            self.channel.call(&methods::GET, &request)
         }
         /// Reads in place.
         pub fn peek(
             &self,
-            request: impl ::std::borrow::Borrow<super::Required>,
+            request: impl ::erpc::service::Encodes<super::Required>,
         ) -> ::erpc::SharedCall<super::Point, T> {
-            self.channel.call(&methods::PEEK, request.borrow())
+            self.channel.call(&methods::PEEK, &request)
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for OldClient<T> {
@@ -291,32 +291,32 @@ pub mod old_service {
         /// Reads.
         pub fn get(
             &self,
-            request: impl ::std::borrow::Borrow<super::Request>,
+            request: impl ::erpc::service::Encodes<super::Request>,
         ) -> ::erpc::Call<super::Reply, T> {
-            self.channel.call(&methods::GET, request.borrow())
+            self.channel.call(&methods::GET, &request)
         }
         /// Like `get`, but passes the result to `done`.
         pub fn get_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Request>,
+            request: impl ::erpc::service::Encodes<super::Request>,
             done: impl FnOnce(Result<super::Reply, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::GET, request.borrow(), done);
+            self.channel.call_with(&methods::GET, &request, done);
         }
         /// Reads in place.
         pub fn peek(
             &self,
-            request: impl ::std::borrow::Borrow<super::Required>,
+            request: impl ::erpc::service::Encodes<super::Required>,
         ) -> ::erpc::Call<super::Point, T> {
-            self.channel.call(&methods::PEEK, request.borrow())
+            self.channel.call(&methods::PEEK, &request)
         }
         /// Like `peek`, but passes the result to `done`.
         pub fn peek_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Required>,
+            request: impl ::erpc::service::Encodes<super::Required>,
             done: impl FnOnce(Result<&super::Point, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::PEEK, request.borrow(), done);
+            self.channel.call_with(&methods::PEEK, &request, done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for LocalOldClient<T> {
@@ -369,6 +369,17 @@ impl ::erpc::service::Viewable for Required {
         if let Some(value) = view.weight {
             fields.double(3, value);
         }
+    }
+}
+impl ::erpc::service::Encodes<Required> for RequiredView<'_> {
+    fn encoded_len<C: ::erpc::service::Codec<Required>>(&self) -> usize {
+        ::erpc::service::view_len::<C, Required>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<Required>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, Required>(self, out);
     }
 }
 /// Fixed layouts have required fields.

@@ -163,16 +163,16 @@ pub mod feed_service {
         /// Reads.
         pub fn get(
             &self,
-            request: impl ::std::borrow::Borrow<super::FeedKey>,
+            request: impl ::erpc::service::Encodes<super::FeedKey>,
         ) -> ::erpc::SharedCall<super::FeedEntry, T> {
-            self.channel.call(&methods::GET, request.borrow())
+            self.channel.call(&methods::GET, &request)
         }
         /// Sends each change.
         pub fn watch(
             &self,
-            request: impl ::std::borrow::Borrow<super::FeedKey>,
+            request: impl ::erpc::service::Encodes<super::FeedKey>,
         ) -> ::erpc::SharedIncoming<super::FeedEntry> {
-            self.channel.server_streaming(&methods::WATCH, request.borrow())
+            self.channel.server_streaming(&methods::WATCH, &request)
         }
         /// Receives many entries.
         pub fn upload(&self) -> ::erpc::SharedUpload<super::FeedEntry, super::FeedKey> {
@@ -239,26 +239,26 @@ pub mod feed_service {
         /// Reads.
         pub fn get(
             &self,
-            request: impl ::std::borrow::Borrow<super::FeedKey>,
+            request: impl ::erpc::service::Encodes<super::FeedKey>,
         ) -> ::erpc::Call<super::FeedEntry, T> {
-            self.channel.call(&methods::GET, request.borrow())
+            self.channel.call(&methods::GET, &request)
         }
         /// Like `get`, but passes the result to `done`.
         pub fn get_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::FeedKey>,
+            request: impl ::erpc::service::Encodes<super::FeedKey>,
             done: impl FnOnce(
                 Result<super::FeedEntryView<'_>, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.channel.call_with(&methods::GET, request.borrow(), done);
+            self.channel.call_with(&methods::GET, &request, done);
         }
         /// Sends each change.
         pub fn watch(
             &self,
-            request: impl ::std::borrow::Borrow<super::FeedKey>,
+            request: impl ::erpc::service::Encodes<super::FeedKey>,
         ) -> ::erpc::Incoming<super::FeedEntry> {
-            self.channel.server_streaming(&methods::WATCH, request.borrow())
+            self.channel.server_streaming(&methods::WATCH, &request)
         }
         /// Receives many entries.
         pub fn upload(&self) -> ::erpc::Upload<super::FeedEntry, super::FeedKey> {
@@ -471,6 +471,17 @@ impl ::erpc::service::Viewable for FeedEntry {
         if !view.value.is_empty() {
             fields.bytes(2, view.value);
         }
+    }
+}
+impl ::erpc::service::Encodes<FeedEntry> for FeedEntryView<'_> {
+    fn encoded_len<C: ::erpc::service::Codec<FeedEntry>>(&self) -> usize {
+        ::erpc::service::view_len::<C, FeedEntry>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<FeedEntry>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, FeedEntry>(self, out);
     }
 }
 /// A price.

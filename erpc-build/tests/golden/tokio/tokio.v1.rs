@@ -246,30 +246,30 @@ pub mod library_service {
         /// Finds a book.
         pub fn find(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
         ) -> ::erpc::SharedCall<super::Book, T> {
-            self.channel.call(&methods::FIND, request.borrow())
+            self.channel.call(&methods::FIND, &request)
         }
         /// Reads in the event loop.
         pub fn peek(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
         ) -> ::erpc::SharedCall<super::Book, T> {
-            self.channel.call(&methods::PEEK, request.borrow())
+            self.channel.call(&methods::PEEK, &request)
         }
         /// Waits in the event loop.
         pub fn wait(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
         ) -> ::erpc::SharedCall<super::Book, T> {
-            self.channel.call(&methods::WAIT, request.borrow())
+            self.channel.call(&methods::WAIT, &request)
         }
         /// Sends all books of a shelf.
         pub fn list(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
         ) -> ::erpc::SharedIncoming<super::Book> {
-            self.channel.server_streaming(&methods::LIST, request.borrow())
+            self.channel.server_streaming(&methods::LIST, &request)
         }
         /// Takes books back.
         pub fn r#return(&self) -> ::erpc::SharedUpload<super::Book, super::Shelf> {
@@ -340,54 +340,54 @@ pub mod library_service {
         /// Finds a book.
         pub fn find(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
         ) -> ::erpc::Call<super::Book, T> {
-            self.channel.call(&methods::FIND, request.borrow())
+            self.channel.call(&methods::FIND, &request)
         }
         /// Like `find`, but passes the result to `done`.
         pub fn find_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
             done: impl FnOnce(Result<super::BookView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::FIND, request.borrow(), done);
+            self.channel.call_with(&methods::FIND, &request, done);
         }
         /// Reads in the event loop.
         pub fn peek(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
         ) -> ::erpc::Call<super::Book, T> {
-            self.channel.call(&methods::PEEK, request.borrow())
+            self.channel.call(&methods::PEEK, &request)
         }
         /// Like `peek`, but passes the result to `done`.
         pub fn peek_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
             done: impl FnOnce(Result<super::BookView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::PEEK, request.borrow(), done);
+            self.channel.call_with(&methods::PEEK, &request, done);
         }
         /// Waits in the event loop.
         pub fn wait(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
         ) -> ::erpc::Call<super::Book, T> {
-            self.channel.call(&methods::WAIT, request.borrow())
+            self.channel.call(&methods::WAIT, &request)
         }
         /// Like `wait`, but passes the result to `done`.
         pub fn wait_with(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
             done: impl FnOnce(Result<super::BookView<'_>, ::erpc::CallError>) + 'static,
         ) {
-            self.channel.call_with(&methods::WAIT, request.borrow(), done);
+            self.channel.call_with(&methods::WAIT, &request, done);
         }
         /// Sends all books of a shelf.
         pub fn list(
             &self,
-            request: impl ::std::borrow::Borrow<super::Shelf>,
+            request: impl ::erpc::service::Encodes<super::Shelf>,
         ) -> ::erpc::Incoming<super::Book> {
-            self.channel.server_streaming(&methods::LIST, request.borrow())
+            self.channel.server_streaming(&methods::LIST, &request)
         }
         /// Takes books back.
         pub fn r#return(&self) -> ::erpc::Upload<super::Book, super::Shelf> {
@@ -445,6 +445,17 @@ impl ::erpc::service::Viewable for Book {
         if !view.title.is_empty() {
             fields.string(1, view.title);
         }
+    }
+}
+impl ::erpc::service::Encodes<Book> for BookView<'_> {
+    fn encoded_len<C: ::erpc::service::Codec<Book>>(&self) -> usize {
+        ::erpc::service::view_len::<C, Book>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<Book>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, Book>(self, out);
     }
 }
 }

@@ -41,7 +41,7 @@ use crate::calling::table::CallOutcome;
 use crate::endpoint::parts::EndpointParts;
 use crate::executor::tasks::WakeSlot;
 use crate::protocol::{CallError, RejectReason};
-use crate::service::{Codec, Method};
+use crate::service::{Codec, Encodes, Method};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
@@ -118,7 +118,7 @@ impl<T: Transport> Channel<T> {
     pub fn call<Req, Resp, C, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
     ) -> Call<Resp, T>
     where
         C: Codec<Req>,
@@ -132,7 +132,7 @@ impl<T: Transport> Channel<T> {
     pub fn call_with<Req, Resp, C, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
         done: impl for<'v> FnOnce(Result<D::View<'v>, CallError>) + 'static,
     ) where
         Resp: 'static,
@@ -147,7 +147,7 @@ impl<T: Transport> Channel<T> {
     fn start<Req, Resp, C: Codec<Req>, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
         outcome: impl FnOnce() -> CallOutcome,
     ) -> usize {
         let endpoint = self.sessions.endpoint();

@@ -30,8 +30,8 @@ use crate::client::stream::start::StreamStart;
 use crate::endpoint::{Endpoint, Handle};
 use crate::protocol::{CallError, Cause, RejectReason};
 use crate::service::{
-    Codec, InPipe, InPump, Method, OutPipe, OutPump, Reader, SharedIncoming, SharedOutgoing,
-    SharedUpload, is_of_item,
+    Codec, Encodes, InPipe, InPump, Method, OutPipe, OutPump, Reader, SharedIncoming,
+    SharedOutgoing, SharedUpload, is_of_item,
 };
 use crate::transport::Transport;
 use crate::transport::udp::{UdpRoute, UdpTransport};
@@ -145,7 +145,7 @@ impl<T: Transport> SharedChannel<T> {
     pub fn call<Req, Resp, C, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
     ) -> SharedCall<Resp, T>
     where
         C: Codec<Req>,
@@ -178,18 +178,18 @@ impl<T: Transport> SharedChannel<T> {
     pub fn server_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
     ) -> SharedIncoming<Resp> {
         let lane = self.lanes.of_this_thread();
         let (pipe, limit) =
             (Arc::new(InPipe::new(Reader::Caller)), method.request_limit() as usize);
         let pump = InPump::new(&pipe);
-        let size = C::encoded_len(request);
+        let size = request.encoded_len::<C>();
         if size > limit {
             pump.fail(CallError::Rejected(RejectReason::TooLarge { size, limit }));
         } else {
             let mut bytes = Vec::with_capacity(size);
-            C::encode(request, &mut bytes);
+            request.encode::<C>(&mut bytes);
             self.stream(lane, method, move |stream| match stream {
                 Ok((endpoint, stream)) => {
                     stream.put_only(bytes.len(), limit, &mut |out| out.put_slice(&bytes));

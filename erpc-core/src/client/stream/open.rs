@@ -10,7 +10,7 @@ use crate::client::channel::Channel;
 use crate::client::channel::balancer::Balancer;
 use crate::client::channel::sessions::ChannelSessions;
 use crate::client::session::Session;
-use crate::service::{Codec, Incoming, Method, Outgoing, Upload};
+use crate::service::{Codec, Encodes, Incoming, Method, Outgoing, Upload};
 use crate::transport::Transport;
 
 fn bidi_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
@@ -39,7 +39,7 @@ impl<T: Transport> Session<T> {
     pub fn server_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
     ) -> Incoming<Resp> {
         server_streaming(self.stream(method, None), method, request)
     }
@@ -93,7 +93,7 @@ impl<T: Transport> Channel<T> {
     pub fn server_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
         &self,
         method: &Method<Req, Resp, C, D>,
-        request: &Req,
+        request: &impl Encodes<Req>,
     ) -> Incoming<Resp> {
         server_streaming(self.stream(method), method, request)
     }

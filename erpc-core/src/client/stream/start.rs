@@ -8,7 +8,7 @@ use crate::calling::options::{CallOptions, TimeLeft};
 use crate::calling::retry::RetryPolicy;
 use crate::endpoint::parts::EndpointParts;
 use crate::health::{HealthCheckRequest, HealthCheckResponse, WATCH};
-use crate::service::{Codec, Incoming, Method};
+use crate::service::{Codec, Encodes, Incoming, Method};
 use crate::transport::Transport;
 
 /// Method and options of a new stream.
@@ -66,10 +66,10 @@ impl StreamStart {
 pub(super) fn server_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
     stream: Rc<ClientStream<T>>,
     method: &Method<Req, Resp, C, D>,
-    request: &Req,
+    request: &impl Encodes<Req>,
 ) -> Incoming<Resp> {
-    let (len, limit) = (C::encoded_len(request), method.request_limit() as usize);
-    stream.put_only(len, limit, &mut |out| C::encode(request, out));
+    let (len, limit) = (request.encoded_len::<C>(), method.request_limit() as usize);
+    stream.put_only(len, limit, &mut |out| request.encode::<C>(out));
     Incoming::new::<D>(stream, method.response_limit())
 }
 

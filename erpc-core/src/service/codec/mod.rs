@@ -8,9 +8,11 @@ use prost::encoding::{DecodeContext, WireType, decode_key};
 use crate::buf::MsgBuf;
 
 mod borrowed;
+mod encodes;
 mod fixed;
 
 pub use borrowed::{Borrowed, Viewable};
+pub use encodes::{Encodes, encode_view, view_len};
 pub use fixed::{Fixed, FixedLayout};
 
 /// An encoding of `M`, as functions on a marker type: no value, no dispatch at run time.
@@ -178,18 +180,21 @@ impl Buf for Received<'_> {
 /// If the message exceeds the buffer's capacity, or the codec writes more than its `encoded_len`.
 #[inline]
 pub fn encode_into<C: Codec<M>, M>(message: &M, msgbuf: &mut MsgBuf) {
-    encode_sized::<C, M>(message, C::encoded_len(message), msgbuf);
+    encode_sized(msgbuf, C::encoded_len(message), |out| C::encode(message, out));
 }
 
-/// Like [`encode_into`], for a caller that knows the encoded length.
+/// Replaces the content of `msgbuf` by the `len` bytes that `encode` writes, or by fewer if it leaves
+/// some unwritten.
+///
+/// # Panics
+/// If `len` exceeds the buffer's capacity, or `encode` writes more.
 #[inline(always)]
-pub(crate) fn encode_sized<C: Codec<M>, M>(message: &M, len: usize, msgbuf: &mut MsgBuf) {
+pub(crate) fn encode_sized(msgbuf: &mut MsgBuf, len: usize, encode: impl FnOnce(&mut &mut [u8])) {
     msgbuf.resize(len);
-    // `C` encodes into a slice, not into the msgbuf: so the capacity is checked once, not for each
-    // field.
+    // A slice, not the msgbuf: so the capacity is checked once, not for each field.
     let mut rest = msgbuf.as_mut_slice();
-    C::encode(message, &mut rest);
-    // Bytes that the codec left unwritten may belong to an older message; they must not be sent.
+    encode(&mut rest);
+    // Unwritten bytes may belong to an older message; they must not be sent.
     let written = len - rest.len();
     msgbuf.resize(written);
 }

@@ -22,8 +22,8 @@ use super::{LoadArgs, TemporaryFile};
 use crate::cache::{Config, Hash, Key, Partition};
 use crate::proto::{
     Cache, DeleteReply, DeleteRequest, GetReply, GetReplyView, GetRequest, LocalCacheClient,
-    LocalSequencerClient, NextReply, NextRequest, PutReply, PutRequest, PutRequestView, Sequencer,
-    StatsReply, StatsRequest,
+    LocalSequencerClient, NextReply, NextRequest, PutReply, PutRequestView, Sequencer, StatsReply,
+    StatsRequest,
 };
 use crate::sequencer;
 use crate::service::{Numbers, Partitioned};
@@ -349,8 +349,7 @@ impl<T: Transport + 'static> Lab<T> {
                 (&clients[made as usize % SESSIONS], chosen[made as usize]);
             let finish = self.finish();
             if is_put {
-                let (key, value) = (key.to_vec(), written.clone());
-                let request = PutRequest { key, value, ttl_ms: 0 };
+                let request = PutRequestView { key: &key, value: &written, ttl_ms: 0 };
                 client.put_with(request, move |reply| {
                     finish(reply.map(|reply| _ = black_box(reply)))
                 });

@@ -14,8 +14,8 @@ use erpc_test_tools::zipf::Zipf;
 use crate::cache::Key;
 use crate::client::Partitions;
 use crate::proto::{
-    GetReplyView, GetRequest, LocalSequencerClient, NextReply, NextRequest, PutReply, PutRequest,
-    StatsReply, StatsRequest,
+    GetReplyView, GetRequest, LocalSequencerClient, NextReply, NextRequest, PutReply,
+    PutRequestView, StatsReply, StatsRequest,
 };
 
 /// The key with this number.
@@ -185,7 +185,7 @@ impl<T: Transport + 'static> Load<T> {
         let version = self.shared.versions.borrow()[number as usize] + 1;
         let (key, value) = (key(number), value(number, version, self.shared.len));
         let shared = self.shared.begin(number);
-        let request = PutRequest { key: key.to_vec(), value, ttl_ms: 0 };
+        let request = PutRequestView { key: &key, value: &value, ttl_ms: 0 };
         self.partitions.of(&key).put_with(request, move |reply: Result<&PutReply, CallError>| {
             shared.end(number, |tally| tally.writes += 1);
             match reply {

@@ -5,7 +5,6 @@
 //! to the call that has brought them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,6 +22,8 @@ const CALLS: usize = 16;
 const OUTBOX: usize = 4 << 20;
 /// The first allocation of an outbox, in bytes: enough for a few short messages.
 const FIRST: usize = 512;
+/// The most memory that an empty outbox keeps, in bytes.
+const KEPT: usize = 64 << 10;
 /// Bytes in one call: below the limit of a session's messages.
 const PARCEL: usize = 2 << 20;
 /// Most nodes that are known, members included. Members may become more; other nodes are refused then.
@@ -175,18 +176,20 @@ impl<T: Transport> Peers<T> {
         let incarnation = self.incarnation;
         self.peers.retain(|&node, peer| {
             while let Some(len) = peer.parcel() {
+                let letters = &peer.outbox[..len];
                 if let Some(request) = peer.requests.pop_front() {
-                    request.send(&proto::Letters { letters: peer.take(len), incarnation });
-                    continue;
+                    request.send_view(&proto::LettersView { letters, incarnation });
+                } else {
+                    let Some(client) = peer.client.as_ref().filter(|_| peer.calls < CALLS) else {
+                        break;
+                    };
+                    peer.calls += 1;
+                    let parcel =
+                        proto::ParcelView { cluster, from: id, to: node, incarnation, letters };
+                    let inbox = Rc::clone(inbox);
+                    client.deliver_with(parcel, move |reply| received(&inbox, node, reply));
                 }
-                let Some(client) = peer.client.clone().filter(|_| peer.calls < CALLS) else {
-                    break;
-                };
-                peer.calls += 1;
-                let letters = peer.take(len);
-                let parcel = proto::Parcel { cluster, from: id, to: node, incarnation, letters };
-                let inbox = Rc::clone(inbox);
-                client.deliver_with(&parcel, move |reply| received(&inbox, node, reply));
+                peer.sent(len);
             }
             if is_done {
                 let empty = proto::Letters { incarnation, ..proto::Letters::default() };
@@ -241,10 +244,13 @@ impl<T: Transport> Peer<T> {
         fitting.or(self.ends.front()).copied()
     }
 
-    fn take(&mut self, len: usize) -> Bytes {
+    /// The first messages, of this length, are on their way.
+    fn sent(&mut self, len: usize) {
         self.ends.retain(|end| *end > len);
         self.ends.iter_mut().for_each(|end| *end -= len);
-        let rest = self.outbox.split_off(len);
-        mem::replace(&mut self.outbox, rest).into()
+        self.outbox.drain(..len);
+        if self.outbox.is_empty() && self.outbox.capacity() > KEPT {
+            self.outbox = Vec::new();
+        }
     }
 }
