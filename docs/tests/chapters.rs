@@ -509,21 +509,22 @@ mod nanoseconds {
         let quote = Quote::new().with_bid(9_998).with_ask(10_001).with_venue(*b"XNAS");
         assert_eq!(endpoint.block_on(market.mid(quote))?.half_ticks(), 19_999);
 
-        let request = PutRequest { key: "k".into(), value: vec![1; 100] };
-        assert_eq!(endpoint.block_on(market.put(&request))?.size, 100);
-
         let large = PutRequest { key: "k".into(), value: vec![1; 2_000] };
         let refused = endpoint.block_on(market.put(&large)).unwrap_err();
         assert_eq!(refused.code(), Code::InvalidArgument);
 
+        let blob = [1; 100];
         let sum = Rc::new(Cell::new(0));
         let result = Rc::clone(&sum);
+
+        let request = PutRequestView { key: "k", value: &blob };
+        assert_eq!(endpoint.block_on(market.put(request))?.size, 100);
+
         market.get_with(GetRequest { key: "k".into() }, move |reply| {
             // `reply.value` is a slice of the packet.
-            result.set(
-                reply.map_or(0, |reply| reply.value.iter().map(|&byte| u64::from(byte)).sum()),
-            );
+            result.set(reply.map_or(0, |reply| reply.value.iter().sum::<u8>()));
         });
+
         endpoint.run_until(|| sum.get() != 0);
         assert_eq!(sum.get(), 100);
         Ok(())

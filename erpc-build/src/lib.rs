@@ -160,13 +160,14 @@
 //!
 //! The option `view` changes nothing on the wire. Handlers of methods that are neither asynchronous
 //! nor streaming get `Request<'_, PutRequestView<'_>>`, with `key: &str` and `value: &[u8]` borrowed
-//! from the received packet, so nothing is allocated. If a response has the option, a handler can
-//! answer with a view of what it stores (`request.answer(&view)`), and a callback of the client gets
-//! a view. Embedded messages are
-//! views, too, and must have the option. Enums are `i32` numbers. Fields that may be missing are
-//! `Option`s. If a field occurs twice, the last value counts; a message that occurs twice is
-//! merged, as in `prost`. Unknown fields are skipped. Views do not support repeated fields, maps,
-//! oneofs, groups and defaults.
+//! from the received packet, so nothing is allocated. A client can call with a view. If a response has
+//! the option, a handler can answer with a view of what it stores (`request.answer(&view)`), and a
+//! callback of the client gets a view.
+//!
+//! Embedded messages are views, too, and must have the option. Enums are `i32` numbers. Fields that
+//! may be missing are `Option`s. If a field occurs twice, the last value counts; a message that occurs
+//! twice is merged, as in `prost`. Unknown fields are skipped. Views do not support repeated fields,
+//! maps, oneofs, groups and defaults.
 //!
 //! # Settings
 //!

@@ -253,3 +253,23 @@ fn a_callback_gets_a_view() {
     }
     assert_eq!(*seen.borrow(), [Ok("abc".to_owned()), Err(Code::OutOfRange)]);
 }
+
+#[test]
+fn a_responder_answers_with_a_view() {
+    fn later(book: &Book, request: Request<'_, Number>) -> Result<Response<Text>> {
+        let text = book.0.clone();
+        Ok(request.defer(|number, responder| {
+            std::thread::spawn(move || {
+                responder.send_view(&TextView { text: &text[..number.value as usize] });
+            });
+        }))
+    }
+    let workers = WorkerPool::new(1, 16).unwrap();
+    let mut pair = mem_pair(routes(later), &workers);
+    let mut call = |method: u32, len| pair.call(method, &number(len).encode_to_vec());
+    for method in [DISPATCH.id(), WORKER.id(), ASYNC.id()] {
+        assert_eq!(call(method, 98).unwrap().1, text(98).encode_to_vec());
+        assert_eq!(call(method, 99).unwrap_err().code(), Code::OutOfRange);
+    }
+    assert_eq!(call(INVERTED.id(), 5).unwrap_err().code(), Code::Internal);
+}

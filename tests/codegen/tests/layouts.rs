@@ -207,6 +207,8 @@ fn a_server_receives_and_answers_every_kind_of_message() {
     assert_eq!(receipt.number(), 0x0102_0304_0506_0708);
     assert_eq!(endpoint.block_on(market.describe(order())).unwrap().text, "somebody\0\0\0\0");
     assert_eq!(endpoint.block_on(market.post(note())).unwrap().number(), 9);
+    let view = NoteView { text: "ab", picture: &[1, 2, 3], ..NoteView::default() };
+    assert_eq!(endpoint.block_on(market.post(view)).unwrap().number(), 5);
     assert_eq!(endpoint.block_on(market.settle(order())).unwrap().number(), 3);
     assert_eq!(endpoint.block_on(market.review(note())).unwrap(), note());
     let point = Point { latitude: 1.5, longitude: 0.0 };
