@@ -250,7 +250,8 @@ fn trait_item(path: &str, item: &TraitItem) -> Option<String> {
             format!("required type {path}::{}{bounds}", item.ident)
         }
         TraitItem::Const(item) => {
-            format!("required const {path}::{}: {}", item.ident, text(&item.ty))
+            let provided = if item.default.is_some() { "provided" } else { "required" };
+            format!("{provided} const {path}::{}: {}", item.ident, text(&item.ty))
         }
         _ => return None,
     })
