@@ -412,6 +412,7 @@ mod nanoseconds {
     #[erpc(service = erpc_guide::market::market_service::Market)]
     #[erpc(max_request = 65_536, method(Put, max_request = 1_024, deadline = "20ms"))]
     struct Exchange {
+        /// By name.
         blobs: HashMap<String, Vec<u8>>,
     }
 

@@ -153,6 +153,14 @@ fn view_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
                     of.full_name()
                 ));
             }
+            // A view that is not filled in has 0.
+            Kind::Enum(of)
+                if field.cardinality() == Cardinality::Required
+                    && of.default_value().number() != 0 =>
+            {
+                "is required, and its enum does not begin with 0, which views do not support; make it optional, or \
+                 remove `view` from the message"
+            }
             _ => return None,
         }
     };

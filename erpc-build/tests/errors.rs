@@ -179,8 +179,10 @@ fn an_error_names_the_proto2_fields_that_layouts_do_not_support() {
     let text = "syntax = \"proto2\"; package p; import \"erpc/options.proto\"; \
         message F { option (erpc.message).layout = FIXED; \
             optional uint32 a = 1; required uint32 b = 2 [default = 3]; } \
+        enum One { ONE = 1; } enum Zero { ZERO = 0; } \
         message V { option (erpc.message).view = true; \
-            optional uint32 a = 1 [default = 3]; optional group G = 2 { optional uint32 c = 1; } }";
+            optional uint32 a = 1 [default = 3]; optional group G = 2 { optional uint32 c = 1; } \
+            required One d = 3; required Zero e = 4; optional One f = 5; }";
     let error = compile_text("layouts2", text, erpc_build::configure()).to_string();
     let lines: Vec<_> = error.lines().map(str::to_owned).collect();
     let expected = [
@@ -188,6 +190,7 @@ fn an_error_names_the_proto2_fields_that_layouts_do_not_support() {
         ("field p.F.b", "has a default"),
         ("field p.V.a", "has a default"),
         ("field p.V.g", "is a group"),
+        ("field p.V.d", "is required, and its enum does not begin with 0"),
     ];
     assert_lines(&lines, &expected);
 }

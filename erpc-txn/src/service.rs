@@ -83,6 +83,27 @@ impl Member {
         Ok(())
     }
 
+    /// Answers with the outcomes, which it puts into `outcomes` first.
+    fn executed(
+        &self,
+        request: &Request<'_, proto::ExecuteRequestView<'_>>,
+        outcomes: &mut Vec<u8>,
+    ) -> Result<Response<proto::ExecuteReply>, Status> {
+        let (verdict, reason) = match self.try_execute(request.message(), outcomes) {
+            Ok(()) => (Verdict::Done, String::new()),
+            Err(failure) => {
+                outcomes.clear();
+                (failure.verdict, failure.reason)
+            }
+        };
+        if outcomes.len() > MAX_OUTCOMES {
+            // Not a verdict: the accesses may have locked.
+            return Err(Status::resource_exhausted("the values are too long; read fewer at once"));
+        }
+        let (verdict, epoch, reason) = (verdict.into(), self.participant.epoch(), &*reason);
+        request.answer(&proto::ExecuteReplyView { verdict, reason, epoch, outcomes })
+    }
+
     fn try_validate(&self, request: &proto::ValidateRequestView<'_>) -> Result<(), Failure> {
         let reads = list::<Seen>(request.reads)?;
         let me = owner(request.transaction)?;
@@ -141,22 +162,10 @@ impl proto::Participant for Member {
         request: Request<'_, proto::ExecuteRequestView<'_>>,
     ) -> Result<Response<proto::ExecuteReply>, Status> {
         OUTCOMES.with_borrow_mut(|outcomes| {
+            let response = self.executed(&request, outcomes);
             outcomes.clear();
             outcomes.shrink_to(KEPT_OUTCOMES);
-            let (verdict, reason) = match self.try_execute(request.message(), outcomes) {
-                Ok(()) => (Verdict::Done, String::new()),
-                Err(failure) => {
-                    outcomes.clear();
-                    (failure.verdict, failure.reason)
-                }
-            };
-            if outcomes.len() > MAX_OUTCOMES {
-                // Not a verdict: the accesses may have locked.
-                let text = "the values are too long; read fewer at once";
-                return Err(Status::resource_exhausted(text));
-            }
-            let (verdict, epoch, reason) = (verdict.into(), self.participant.epoch(), &*reason);
-            request.answer(&proto::ExecuteReplyView { verdict, reason, epoch, outcomes })
+            response
         })
     }
 

@@ -30,6 +30,7 @@ impl Generator {
         fields_by_tag.sort_by_key(FieldDescriptor::number);
         let writes = fields_by_tag.iter().map(|field| self.write(field));
         let any = borrows(message).then(|| quote!(<'_>));
+        // `self::`, because a message may have the name of the type parameter `C`.
         quote! {
             #docs
             #[derive(Clone, Copy, PartialEq, Default, Debug)]
@@ -54,14 +55,14 @@ impl Generator {
                 }
             }
             impl #erpc::service::Encodes<#of> for #name #any {
-                fn encoded_len<C: #erpc::service::Codec<#of>>(&self) -> usize {
-                    #erpc::service::view_len::<C, #of>(self)
+                fn encoded_len<C: #erpc::service::Codec<self::#of>>(&self) -> usize {
+                    #erpc::service::view_len::<C, self::#of>(self)
                 }
-                fn encode<C: #erpc::service::Codec<#of>>(
+                fn encode<C: #erpc::service::Codec<self::#of>>(
                     &self,
                     out: &mut impl #erpc::service::BufMut,
                 ) {
-                    #erpc::service::encode_view::<C, #of>(self, out);
+                    #erpc::service::encode_view::<C, self::#of>(self, out);
                 }
             }
         }

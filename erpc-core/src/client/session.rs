@@ -85,10 +85,11 @@ impl<T: Transport> Session<T> {
     /// Calls `method` and passes the outcome to `done`. `done` runs within the endpoint's loop,
     /// never before this function has returned.
     ///
-    /// This is the fastest way to call: the response is read in the receive buffer. `done` gets what a
-    /// plain handler would get: a reference with a fixed layout, a view of a message with `view: true`,
-    /// otherwise the message. `done` may
-    /// make further calls, on any session of the endpoint. It must not run the loop
+    /// This is the fastest way to call: the response is read in the receive buffer. `done` gets a
+    /// reference to a message with a fixed layout, a view of a message with `view: true`, and otherwise
+    /// the message itself.
+    ///
+    /// `done` may make further calls, on any session of the endpoint. It must not run the loop
     /// ([`Endpoint::block_on`] and similar) and should not take long. A panic in `done` propagates
     /// out of the loop, except in the thread of a server, which continues. If the last handle of
     /// the endpoint is gone, no loop can run `done`, so it is dropped without being called.

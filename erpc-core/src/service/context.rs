@@ -197,7 +197,6 @@ impl<'a> CallContext<'a> {
         self.host.buffer(len)
     }
 
-    /// Whether the handler has taken a [`Responder`](super::Responder).
     /// Stores the response, encoded.
     #[inline]
     pub(super) fn set_answer(&self, response: MsgBuf) {
@@ -210,6 +209,7 @@ impl<'a> CallContext<'a> {
         self.answer.take()
     }
 
+    /// Whether the handler has taken a [`Responder`](super::Responder).
     #[inline]
     pub(super) fn is_deferred(&self) -> bool {
         self.deferred.get()

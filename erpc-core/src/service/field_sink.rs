@@ -20,7 +20,7 @@ pub trait FieldSink: Sized {
     /// Takes bytes as they are, without a tag.
     fn raw(&mut self, bytes: &[u8]);
 
-    /// An embedded message.
+    /// Takes an embedded message.
     #[inline]
     fn message<M: Viewable>(&mut self, tag: u32, view: &M::View<'_>) {
         self.key(tag, LEN);
@@ -28,7 +28,7 @@ pub trait FieldSink: Sized {
         M::write_view(view, self);
     }
 
-    /// A `bytes` field.
+    /// Takes a `bytes` field.
     #[inline]
     fn bytes(&mut self, tag: u32, value: &[u8]) {
         self.key(tag, LEN);
@@ -36,96 +36,97 @@ pub trait FieldSink: Sized {
         self.raw(value);
     }
 
-    /// A `string`.
+    /// Takes a `string`.
     #[inline]
     fn string(&mut self, tag: u32, value: &str) {
         self.bytes(tag, value.as_bytes());
     }
 
-    /// A `uint64`.
+    /// Takes a `uint64`.
     #[inline]
     fn uint64(&mut self, tag: u32, value: u64) {
         self.key(tag, VARINT);
         self.varint(value);
     }
 
-    /// A `uint32`.
+    /// Takes a `uint32`.
     #[inline]
     fn uint32(&mut self, tag: u32, value: u32) {
         self.uint64(tag, value.into());
     }
 
-    /// An `int64`.
+    /// Takes an `int64`.
     #[inline]
     fn int64(&mut self, tag: u32, value: i64) {
         self.uint64(tag, value.cast_unsigned());
     }
 
-    /// An `int32`, or the number of an enum.
+    /// Takes an `int32`, or the number of an enum.
     #[inline]
     fn int32(&mut self, tag: u32, value: i32) {
         self.int64(tag, value.into());
     }
 
-    /// A `sint64`.
+    /// Takes a `sint64`.
     #[inline]
     fn sint64(&mut self, tag: u32, value: i64) {
         self.int64(tag, value << 1 ^ value >> 63);
     }
 
-    /// A `sint32`.
+    /// Takes a `sint32`.
     #[inline]
     fn sint32(&mut self, tag: u32, value: i32) {
         self.uint32(tag, (value << 1 ^ value >> 31).cast_unsigned());
     }
 
-    /// A `bool`.
+    /// Takes a `bool`.
     #[inline]
     fn bool(&mut self, tag: u32, value: bool) {
         self.uint64(tag, value.into());
     }
 
-    /// A `fixed64`.
+    /// Takes a `fixed64`.
     #[inline]
     fn fixed64(&mut self, tag: u32, value: u64) {
         self.key(tag, FIXED64);
         self.raw(&value.to_le_bytes());
     }
 
-    /// A `fixed32`.
+    /// Takes a `fixed32`.
     #[inline]
     fn fixed32(&mut self, tag: u32, value: u32) {
         self.key(tag, FIXED32);
         self.raw(&value.to_le_bytes());
     }
 
-    /// An `sfixed64`.
+    /// Takes an `sfixed64`.
     #[inline]
     fn sfixed64(&mut self, tag: u32, value: i64) {
         self.fixed64(tag, value.cast_unsigned());
     }
 
-    /// An `sfixed32`.
+    /// Takes an `sfixed32`.
     #[inline]
     fn sfixed32(&mut self, tag: u32, value: i32) {
         self.fixed32(tag, value.cast_unsigned());
     }
 
-    /// A `double`.
+    /// Takes a `double`.
     #[inline]
     fn double(&mut self, tag: u32, value: f64) {
         self.fixed64(tag, value.to_bits());
     }
 
-    /// A `float`.
+    /// Takes a `float`.
     #[inline]
     fn float(&mut self, tag: u32, value: f32) {
         self.fixed32(tag, value.to_bits());
     }
 
-    /// What stands in front of a field's value: its tag, and the wire type.
+    /// Takes the key of a field, in front of its value: the tag, 1 to 2^29 - 1, and the wire type.
     #[inline]
     fn key(&mut self, tag: u32, wire_type: u32) {
+        debug_assert!((1..1 << 29).contains(&tag), "protobuf has no tag {tag}");
         self.varint((tag << 3 | wire_type).into());
     }
 }
@@ -143,6 +144,15 @@ impl FieldSink for Length {
     #[inline]
     fn raw(&mut self, bytes: &[u8]) {
         self.0 += bytes.len();
+    }
+
+    /// Counts the message once, not for its length and again for its fields.
+    #[inline]
+    fn message<M: Viewable>(&mut self, tag: u32, view: &M::View<'_>) {
+        let len = M::view_len(view);
+        self.key(tag, LEN);
+        self.varint(len as u64);
+        self.0 += len;
     }
 }
 

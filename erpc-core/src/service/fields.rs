@@ -8,7 +8,8 @@ use super::DecodeError;
 /// caller reads the value with the function for the type that it expects at this key, or passes the
 /// key to [`Fields::other`], which skips the value.
 ///
-/// Never panics on any bytes. Allocates only for errors and for skipped groups. Reads each byte once,
+/// Never panics on any bytes. If the function does not fit the key, the values and keys are wrong.
+/// Allocates only for errors and for skipped groups. Reads each byte once,
 /// and skips the contents of strings and bytes.
 ///
 /// ```
@@ -125,17 +126,20 @@ impl<'a> Fields<'a> {
 
     #[inline(never)]
     fn long_varint(&mut self) -> Result<u64, DecodeError> {
-        let mut value = 0;
-        for (at, &byte) in self.rest.iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * at);
-            if byte < 0x80 {
+        let (mut value, mut shift, mut rest) = (0, 0, self.rest);
+        while let [byte, after @ ..] = rest
+            && shift <= 63
+        {
+            value |= u64::from(byte & 0x7f) << shift;
+            if *byte < 0x80 {
                 // Only one bit of the tenth byte fits into 64 bits.
-                if at == 9 && byte > 1 {
+                if shift == 63 && *byte > 1 {
                     break;
                 }
-                self.rest = &self.rest[at + 1..];
+                self.rest = after;
                 return Ok(value);
             }
+            (shift, rest) = (shift + 7, after);
         }
         Err(error("a varint is too long or cut short"))
     }

@@ -106,7 +106,6 @@ pub(super) fn returned<D: Codec<M>, M>(
     encode_reply(len, response.metadata(), limit, buffer, |out| D::encode(message, out)).into()
 }
 
-/// Whether the request is within the method's limit.
 /// The response that the handler has encoded.
 #[inline]
 fn encoded(context: &CallContext<'_>, metadata: MetadataRef<'_>) -> Result<Encoded, Status> {
@@ -118,6 +117,7 @@ fn encoded(context: &CallContext<'_>, metadata: MetadataRef<'_>) -> Result<Encod
     encode_reply(bytes.len(), metadata, u32::MAX, buffer, |out| out.put_slice(bytes.as_slice()))
 }
 
+/// Whether the request is within the method's limit.
 #[inline]
 pub(super) fn check_size(method: &MethodInfo, body: &[u8]) -> Result<(), Status> {
     let limit = method.max_request();
@@ -146,7 +146,8 @@ pub(super) fn panicked(context: &CallContext<'_>, panic: &(dyn Any + Send)) -> H
     }
 }
 
-/// The handler returned a deferred response of an earlier call. No responder answers this call.
+/// The handler returned the response of an earlier call, which was deferred or encoded there. Nothing
+/// answers this call.
 #[cold]
 pub(super) fn promised_elsewhere() -> Status {
     Status::internal("the handler returned another call's response")

@@ -94,7 +94,7 @@ pub(super) fn detached(len: usize) -> Result<MsgBuf, Status> {
 #[cold]
 pub(super) fn of_another_kind() -> Status {
     Status::internal(
-        "the handler answers with the view of another type, or the responses are no protocol buffers",
+        "the handler answers with a view of another type, or the responses are not protocol buffers",
     )
 }
 

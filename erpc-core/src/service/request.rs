@@ -133,17 +133,19 @@ impl<'a, M> Request<'a, M> {
         self.context().is_some_and(CallContext::is_cancelled)
     }
 
-    /// Answers with a view, for example one that borrows from what the service stores. The message is
-    /// encoded now, where the runtime would encode a message that the handler returns, so nothing is
-    /// allocated or copied in between. The handler has to return the response that `answer` returns.
+    /// Answers with a view, which may borrow from what the service stores. The message is encoded
+    /// immediately, into the response's buffer. The handler has to return the response that `answer`
+    /// returns, perhaps with metadata.
     ///
-    /// Metadata can be added to the response. If the handler returns a message or an error instead, it
-    /// counts, and the view is forgotten. For messages with `view: true`.
+    /// If the handler calls `answer` several times, the last view counts. If the handler returns a message
+    /// or an error instead, the view is forgotten. For a request made by [`Request::new`], the response has
+    /// the message of the view.
     ///
     /// # Errors
-    /// [`Status::out_of_range`] if the message exceeds the method's limit; that there is no memory; and
-    /// [`Status::internal`] if `R` is not the type of the method's responses, if they have an encoding
-    /// other than that of protocol buffers, and in the handler of a stream.
+    /// - [`Status::out_of_range`] if the message exceeds the method's limit.
+    /// - [`Status::resource_exhausted`] if there is no memory.
+    /// - [`Status::internal`] if `R` is not the type of the method's responses, if these are not protocol
+    ///   buffers, and in the handler of a stream of requests.
     #[inline]
     pub fn answer<R: Viewable + 'static>(&self, view: &R::View<'_>) -> Result<Response<R>, Status> {
         let Some(Origin { context, encoder }) = self.origin else {

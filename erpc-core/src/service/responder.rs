@@ -50,18 +50,25 @@ impl<M> Responder<M> {
         call.answer(result);
     }
 
-    /// Answers with a view, which may borrow from anything that is at hand; see [`Responder::send`].
-    pub fn send_view(mut self, view: &M::View<'_>)
+    /// Like [`Responder::send`], with a view. If the method's responses are not protocol buffers, the
+    /// caller gets [`Code::Internal`](crate::status::Code::Internal).
+    pub fn send_view(self, view: &M::View<'_>)
+    where
+        M: Viewable,
+    {
+        self.send_view_with(view, MetadataRef::default());
+    }
+
+    /// Like [`Responder::send_view`], with metadata.
+    pub fn send_view_with(mut self, view: &M::View<'_>, metadata: MetadataRef<'_>)
     where
         M: Viewable,
     {
         let Some(call) = self.call.take() else { return };
         let result = match self.encoder {
             Some(encoder) if encoder.is_protobuf() => {
-                let (len, none) = (M::view_len(view), MetadataRef::default());
-                encode_reply(len, none, call.max_response, detached, |out| {
-                    M::encode_view(view, out)
-                })
+                let (len, limit) = (M::view_len(view), call.max_response);
+                encode_reply(len, metadata, limit, detached, |out| M::encode_view(view, out))
             }
             _ => Err(of_another_kind()),
         };

@@ -106,17 +106,25 @@ impl<T: Transport> Requests<T> {
         let mut gathered = [Gathered::UNSEEN; N];
         let note = self.notes.see(packet);
         gathered[0] = gather(entry, body, extended, note);
-        let mut len = 1;
+        let (first, mut len) = (entry.index(), 1);
+        // Most bursts have requests for one method: it is looked up once, and only its hook runs.
+        let mut latest = (0, None);
+        let mut is_mixed = gathered[0].method.is_none();
         for packet in packet + 1..end {
             let Some(request) = cx.upcoming(packet) else { continue };
-            let entry = methods.routes.get(request.method).filter(|entry| entry.has_hook());
-            let Some(entry) = entry else { continue };
+            if request.method != latest.0 {
+                let entry = methods.routes.get(request.method).filter(|entry| entry.has_hook());
+                latest = (request.method, entry);
+            }
+            let Some(entry) = latest.1 else { continue };
+            is_mixed |= entry.index() != first;
             let note = self.notes.see(packet);
             gathered[len] = gather(entry, request.body, request.extended, note);
             len += 1;
         }
         let gathered = &gathered[..len];
-        for (index, request) in gathered.iter().enumerate() {
+        let runs = if is_mixed { len } else { 1 };
+        for (index, request) in gathered[..runs].iter().enumerate() {
             let is_first = gathered[..index].iter().all(|other| other.method != request.method);
             if is_first && let Some(entry) = request.method.and_then(|at| methods.routes.entry(at))
             {

@@ -2,15 +2,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::BufMut;
 use erpc_core::endpoint::Endpoint;
 use erpc_core::protocol::{CallError, EndpointConfig};
 use erpc_core::service::{
-    Borrowed, Codec, DecodeError, FieldSink, Fields, Metadata, Method, Mode, Prost, Request,
-    Response, Routes, Viewable,
+    Borrowed, CallContext, Codec, DecodeError, FieldSink, Fields, Interceptor, Metadata, Method,
+    Mode, Prost, Request, Response, Routes, Viewable,
 };
 use erpc_core::serving::WorkerPool;
 use erpc_core::status::{Code, Status};
@@ -272,4 +272,53 @@ fn a_responder_answers_with_a_view() {
         assert_eq!(call(method, 99).unwrap_err().code(), Code::OutOfRange);
     }
     assert_eq!(call(INVERTED.id(), 5).unwrap_err().code(), Code::Internal);
+}
+
+#[test]
+fn a_deferred_call_forgets_a_view() {
+    fn both(book: &Book, request: Request<'_, Number>) -> Result<Response<Text>> {
+        let _ = request.answer::<Text>(&TextView { text: &book.0[..9] })?;
+        Ok(request.defer(|_, responder| responder.send(&text(4))))
+    }
+    for outcome in outcomes(both, 5) {
+        assert_eq!(outcome.unwrap().1, text(4).encode_to_vec());
+    }
+}
+
+#[test]
+fn views_that_are_forgotten_give_their_memory_back() {
+    fn message(book: &Book, request: Request<'_, Number>) -> Result<Response<Text>> {
+        let _ = beginning(book, request)?;
+        Ok(Response::new(text(7)))
+    }
+    let workers = WorkerPool::new(1, 16).unwrap();
+    let mut pair = mem_pair(routes(message), &workers);
+    let mut bytes_after = |calls| {
+        for _ in 0..calls {
+            pair.call(DISPATCH.id(), &number(98).encode_to_vec()).unwrap();
+        }
+        let pool = pair.server.stats().unwrap().pool;
+        pool.in_use_bytes + pool.idle_bytes
+    };
+    let first = bytes_after(100);
+    assert_eq!(bytes_after(1_000), first);
+}
+
+#[test]
+fn interceptors_see_whether_a_view_is_the_answer() {
+    struct Watch(Arc<Mutex<Vec<Code>>>);
+    impl Interceptor for Watch {
+        fn after(&self, _: &CallContext<'_>, outcome: std::result::Result<(), &Status>) {
+            self.0.lock().unwrap().push(outcome.map_or_else(Status::code, |()| Code::Ok));
+        }
+    }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let mut routes = routes(beginning);
+    routes.intercept(Watch(Arc::clone(&seen)));
+    let workers = WorkerPool::new(1, 16).unwrap();
+    let mut pair = mem_pair(routes, &workers);
+    for (len, code) in [(98, Code::Ok), (99, Code::OutOfRange)] {
+        let _ = pair.call(DISPATCH.id(), &number(len).encode_to_vec());
+        assert_eq!(seen.lock().unwrap().pop(), Some(code));
+    }
 }

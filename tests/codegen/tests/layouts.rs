@@ -9,8 +9,8 @@ use erpc::zerocopy::little_endian::{F64, U64};
 use erpc::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use erpc::{Endpoint, Request, Response, Server, Status};
 use erpc_codegen_tests::layouts::{
-    LocalMarketClient, Market, Name, Note, NoteView, Order, Party, Place, PlacePointView, Receipt,
-    Side, place::Point,
+    LocalMarketClient, Market, Name, Note, NoteView, Numbers, Order, Party, Place, PlacePointView,
+    Receipt, Side, place::Point,
 };
 use erpc_codegen_tests::{odd, old, shared};
 use proptest::collection::vec;
@@ -153,9 +153,13 @@ fn a_view_of_proto2_has_required_and_optional_fields() {
 #[test]
 fn a_view_of_proto2_is_written_with_its_required_fields() {
     let view = old::RequiredView { weight: Some(0.0), ..old::RequiredView::default() };
-    let message = old::Required { weight: Some(0.0), ..old::Required::default() };
+    let mut message = old::Required { weight: Some(0.0), ..old::Required::default() };
+    // The name and the size, with its width, are there even if they are empty and 0.
+    assert_eq!(message.encode_to_vec().len(), 2 + 9 + 2 + 2);
     assert_eq!(written::<old::Required>(&view), message.encode_to_vec());
-    assert!(!message.encode_to_vec().is_empty());
+    message.size.width = 300;
+    let view = old::RequiredView { size: Some(old::SizeView { width: 300 }), ..view };
+    assert_eq!(written::<old::Required>(&view), message.encode_to_vec());
 }
 
 /// The bytes of a view.
@@ -275,6 +279,27 @@ prop_compose! {
     }
 }
 
+/// A number, which is often 0.
+fn or_zero<T: Arbitrary + Default + Clone>() -> impl Strategy<Value = T> {
+    prop_oneof![Just(T::default()), any::<T>()]
+}
+
+prop_compose! {
+    fn any_numbers()(
+        (bool, uint32, uint64) in (any::<bool>(), or_zero(), or_zero()),
+        (int32, int64, sint32) in (or_zero(), or_zero(), or_zero()),
+        (fixed32, fixed64) in (or_zero(), or_zero()),
+        (sfixed32, sfixed64) in (or_zero(), or_zero()),
+        double in prop_oneof![-1e99..1e99, Just(0.0), Just(-0.0)],
+        last in any::<Option<bool>>(),
+    ) -> Numbers {
+        Numbers {
+            bool, uint32, uint64, int32, int64, sint32, fixed32, fixed64, sfixed32, sfixed64,
+            double, last,
+        }
+    }
+}
+
 /// The owned message of a view.
 fn owned(view: &NoteView<'_>) -> Note {
     let place = view.place.map(|place| Place {
@@ -299,6 +324,14 @@ proptest! {
     fn a_view_reads_all_messages_that_prost_writes(note in any_note()) {
         let bytes = note.encode_to_vec();
         prop_assert_eq!(Note::view(&bytes).map(|view| owned(&view)), Ok(note));
+    }
+
+    #[test]
+    fn numbers_are_written_as_by_prost(numbers in any_numbers()) {
+        let bytes = numbers.encode_to_vec();
+        let view = Numbers::view(&bytes).unwrap();
+        prop_assert_eq!(written::<Numbers>(&view), &bytes[..]);
+        prop_assert_eq!(Numbers::from_view(&view), numbers);
     }
 
     #[test]

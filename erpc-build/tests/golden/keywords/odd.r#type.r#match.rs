@@ -11,6 +11,14 @@ pub struct Option {
     #[prost(message, optional, tag = "2")]
     pub r#async: ::core::option::Option<Result>,
 }
+/// Has the name of a type parameter in generated code.
+#[derive(Clone, PartialEq, Eq, Hash, ::erpc::protobuf::Message)]
+#[prost(prost_path = "::erpc::protobuf")]
+pub struct C {
+    /// A name.
+    #[prost(string, tag = "1")]
+    pub name: ::erpc::protobuf::alloc::string::String,
+}
 /// Has the name of a type in the prelude.
 #[derive(Clone, PartialEq, Eq, Hash, ::erpc::protobuf::Message)]
 #[prost(prost_path = "::erpc::protobuf")]
@@ -1436,14 +1444,52 @@ impl ::erpc::service::Viewable for Option {
     }
 }
 impl ::erpc::service::Encodes<Option> for OptionView<'_> {
-    fn encoded_len<C: ::erpc::service::Codec<Option>>(&self) -> usize {
-        ::erpc::service::view_len::<C, Option>(self)
+    fn encoded_len<C: ::erpc::service::Codec<self::Option>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::Option>(self)
     }
-    fn encode<C: ::erpc::service::Codec<Option>>(
+    fn encode<C: ::erpc::service::Codec<self::Option>>(
         &self,
         out: &mut impl ::erpc::service::BufMut,
     ) {
-        ::erpc::service::encode_view::<C, Option>(self, out);
+        ::erpc::service::encode_view::<C, self::Option>(self, out);
+    }
+}
+/// A view of [`C`]: text and bytes are borrowed, for example from the received packet.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct CView<'a> {
+    /// A name.
+    pub name: &'a str,
+}
+impl ::erpc::service::Viewable for C {
+    type View<'a> = CView<'a>;
+    fn merge_view<'a>(
+        view: &mut CView<'a>,
+        bytes: &'a [u8],
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
+        let mut fields = ::erpc::service::Fields::new(bytes);
+        while let Some(key) = fields.next()? {
+            match key {
+                10 => view.name = fields.string()?,
+                _ => fields.other(key, &[1])?,
+            }
+        }
+        Ok(())
+    }
+    fn write_view(view: &CView<'_>, fields: &mut impl ::erpc::service::FieldSink) {
+        if !view.name.is_empty() {
+            fields.string(1, view.name);
+        }
+    }
+}
+impl ::erpc::service::Encodes<C> for CView<'_> {
+    fn encoded_len<C: ::erpc::service::Codec<self::C>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::C>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<self::C>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, self::C>(self, out);
     }
 }
 /// A view of [`Result`]: text and bytes are borrowed, for example from the received packet.
@@ -1492,14 +1538,14 @@ impl ::erpc::service::Viewable for Result {
     }
 }
 impl ::erpc::service::Encodes<Result> for ResultView<'_> {
-    fn encoded_len<C: ::erpc::service::Codec<Result>>(&self) -> usize {
-        ::erpc::service::view_len::<C, Result>(self)
+    fn encoded_len<C: ::erpc::service::Codec<self::Result>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::Result>(self)
     }
-    fn encode<C: ::erpc::service::Codec<Result>>(
+    fn encode<C: ::erpc::service::Codec<self::Result>>(
         &self,
         out: &mut impl ::erpc::service::BufMut,
     ) {
-        ::erpc::service::encode_view::<C, Result>(self, out);
+        ::erpc::service::encode_view::<C, self::Result>(self, out);
     }
 }
 /// A fixed layout whose fields have the names of generated functions.

@@ -13,12 +13,12 @@ pub struct Note {
     /// The author, if known.
     #[prost(string, optional, tag = "3")]
     pub author: ::core::option::Option<::erpc::protobuf::alloc::string::String>,
+    /// A difference: before the side in the file, after it in the packet.
+    #[prost(sint64, tag = "5")]
+    pub delta: i64,
     /// The side that it is for.
     #[prost(enumeration = "Side", tag = "4")]
     pub side: i32,
-    /// A difference.
-    #[prost(sint64, tag = "5")]
-    pub delta: i64,
     /// The place.
     #[prost(message, optional, tag = "6")]
     pub place: ::core::option::Option<Place>,
@@ -50,6 +50,47 @@ pub mod place {
         #[prost(float, tag = "2")]
         pub longitude: f32,
     }
+}
+/// Numbers of all types.
+#[derive(Clone, Copy, PartialEq, ::erpc::protobuf::Message)]
+#[prost(prost_path = "::erpc::protobuf")]
+pub struct Numbers {
+    /// `bool`.
+    #[prost(bool, tag = "1")]
+    pub bool: bool,
+    /// `uint32`.
+    #[prost(uint32, tag = "2")]
+    pub uint32: u32,
+    /// `uint64`.
+    #[prost(uint64, tag = "3")]
+    pub uint64: u64,
+    /// `int32`.
+    #[prost(int32, tag = "4")]
+    pub int32: i32,
+    /// `int64`.
+    #[prost(int64, tag = "5")]
+    pub int64: i64,
+    /// `sint32`.
+    #[prost(sint32, tag = "6")]
+    pub sint32: i32,
+    /// `fixed32`.
+    #[prost(fixed32, tag = "7")]
+    pub fixed32: u32,
+    /// `fixed64`.
+    #[prost(fixed64, tag = "8")]
+    pub fixed64: u64,
+    /// `sfixed32`.
+    #[prost(sfixed32, tag = "9")]
+    pub sfixed32: i32,
+    /// `sfixed64`.
+    #[prost(sfixed64, tag = "10")]
+    pub sfixed64: i64,
+    /// `double`.
+    #[prost(double, tag = "11")]
+    pub double: f64,
+    /// Its key has two bytes.
+    #[prost(bool, optional, tag = "1000")]
+    pub last: ::core::option::Option<bool>,
 }
 /// A name.
 #[derive(Clone, PartialEq, Eq, Hash, ::erpc::protobuf::Message)]
@@ -735,7 +776,7 @@ pub struct NoteView<'a> {
     pub author: ::core::option::Option<&'a str>,
     /// The side that it is for.
     pub side: i32,
-    /// A difference.
+    /// A difference: before the side in the file, after it in the packet.
     pub delta: i64,
     /// The place.
     pub place: ::core::option::Option<PlaceView<'a>>,
@@ -793,14 +834,14 @@ impl ::erpc::service::Viewable for Note {
     }
 }
 impl ::erpc::service::Encodes<Note> for NoteView<'_> {
-    fn encoded_len<C: ::erpc::service::Codec<Note>>(&self) -> usize {
-        ::erpc::service::view_len::<C, Note>(self)
+    fn encoded_len<C: ::erpc::service::Codec<self::Note>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::Note>(self)
     }
-    fn encode<C: ::erpc::service::Codec<Note>>(
+    fn encode<C: ::erpc::service::Codec<self::Note>>(
         &self,
         out: &mut impl ::erpc::service::BufMut,
     ) {
-        ::erpc::service::encode_view::<C, Note>(self, out);
+        ::erpc::service::encode_view::<C, self::Note>(self, out);
     }
 }
 /// A view of [`Place`]: text and bytes are borrowed, for example from the received packet.
@@ -847,14 +888,14 @@ impl ::erpc::service::Viewable for Place {
     }
 }
 impl ::erpc::service::Encodes<Place> for PlaceView<'_> {
-    fn encoded_len<C: ::erpc::service::Codec<Place>>(&self) -> usize {
-        ::erpc::service::view_len::<C, Place>(self)
+    fn encoded_len<C: ::erpc::service::Codec<self::Place>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::Place>(self)
     }
-    fn encode<C: ::erpc::service::Codec<Place>>(
+    fn encode<C: ::erpc::service::Codec<self::Place>>(
         &self,
         out: &mut impl ::erpc::service::BufMut,
     ) {
-        ::erpc::service::encode_view::<C, Place>(self, out);
+        ::erpc::service::encode_view::<C, self::Place>(self, out);
     }
 }
 /// A view of [`place::Point`]: text and bytes are borrowed, for example from the received packet.
@@ -891,14 +932,118 @@ impl ::erpc::service::Viewable for place::Point {
     }
 }
 impl ::erpc::service::Encodes<place::Point> for PlacePointView {
-    fn encoded_len<C: ::erpc::service::Codec<place::Point>>(&self) -> usize {
-        ::erpc::service::view_len::<C, place::Point>(self)
+    fn encoded_len<C: ::erpc::service::Codec<self::place::Point>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::place::Point>(self)
     }
-    fn encode<C: ::erpc::service::Codec<place::Point>>(
+    fn encode<C: ::erpc::service::Codec<self::place::Point>>(
         &self,
         out: &mut impl ::erpc::service::BufMut,
     ) {
-        ::erpc::service::encode_view::<C, place::Point>(self, out);
+        ::erpc::service::encode_view::<C, self::place::Point>(self, out);
+    }
+}
+/// A view of [`Numbers`]: text and bytes are borrowed, for example from the received packet.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct NumbersView {
+    /// `bool`.
+    pub bool: bool,
+    /// `uint32`.
+    pub uint32: u32,
+    /// `uint64`.
+    pub uint64: u64,
+    /// `int32`.
+    pub int32: i32,
+    /// `int64`.
+    pub int64: i64,
+    /// `sint32`.
+    pub sint32: i32,
+    /// `fixed32`.
+    pub fixed32: u32,
+    /// `fixed64`.
+    pub fixed64: u64,
+    /// `sfixed32`.
+    pub sfixed32: i32,
+    /// `sfixed64`.
+    pub sfixed64: i64,
+    /// `double`.
+    pub double: f64,
+    /// Its key has two bytes.
+    pub last: ::core::option::Option<bool>,
+}
+impl ::erpc::service::Viewable for Numbers {
+    type View<'a> = NumbersView;
+    fn merge_view(
+        view: &mut NumbersView,
+        bytes: &[u8],
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
+        let mut fields = ::erpc::service::Fields::new(bytes);
+        while let Some(key) = fields.next()? {
+            match key {
+                8 => view.bool = fields.bool()?,
+                16 => view.uint32 = fields.uint32()?,
+                24 => view.uint64 = fields.uint64()?,
+                32 => view.int32 = fields.int32()?,
+                40 => view.int64 = fields.int64()?,
+                48 => view.sint32 = fields.sint32()?,
+                61 => view.fixed32 = fields.fixed32()?,
+                65 => view.fixed64 = fields.fixed64()?,
+                77 => view.sfixed32 = fields.sfixed32()?,
+                81 => view.sfixed64 = fields.sfixed64()?,
+                89 => view.double = fields.double()?,
+                8000 => view.last = Some(fields.bool()?),
+                _ => fields.other(key, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1000])?,
+            }
+        }
+        Ok(())
+    }
+    fn write_view(view: &NumbersView, fields: &mut impl ::erpc::service::FieldSink) {
+        if view.bool {
+            fields.bool(1, view.bool);
+        }
+        if view.uint32 != 0 {
+            fields.uint32(2, view.uint32);
+        }
+        if view.uint64 != 0 {
+            fields.uint64(3, view.uint64);
+        }
+        if view.int32 != 0 {
+            fields.int32(4, view.int32);
+        }
+        if view.int64 != 0 {
+            fields.int64(5, view.int64);
+        }
+        if view.sint32 != 0 {
+            fields.sint32(6, view.sint32);
+        }
+        if view.fixed32 != 0 {
+            fields.fixed32(7, view.fixed32);
+        }
+        if view.fixed64 != 0 {
+            fields.fixed64(8, view.fixed64);
+        }
+        if view.sfixed32 != 0 {
+            fields.sfixed32(9, view.sfixed32);
+        }
+        if view.sfixed64 != 0 {
+            fields.sfixed64(10, view.sfixed64);
+        }
+        if view.double != 0.0 {
+            fields.double(11, view.double);
+        }
+        if let Some(value) = view.last {
+            fields.bool(1000, value);
+        }
+    }
+}
+impl ::erpc::service::Encodes<Numbers> for NumbersView {
+    fn encoded_len<C: ::erpc::service::Codec<self::Numbers>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::Numbers>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<self::Numbers>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, self::Numbers>(self, out);
     }
 }
 /// A view of [`Name`]: text and bytes are borrowed, for example from the received packet.
@@ -929,14 +1074,14 @@ impl ::erpc::service::Viewable for Name {
     }
 }
 impl ::erpc::service::Encodes<Name> for NameView<'_> {
-    fn encoded_len<C: ::erpc::service::Codec<Name>>(&self) -> usize {
-        ::erpc::service::view_len::<C, Name>(self)
+    fn encoded_len<C: ::erpc::service::Codec<self::Name>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::Name>(self)
     }
-    fn encode<C: ::erpc::service::Codec<Name>>(
+    fn encode<C: ::erpc::service::Codec<self::Name>>(
         &self,
         out: &mut impl ::erpc::service::BufMut,
     ) {
-        ::erpc::service::encode_view::<C, Name>(self, out);
+        ::erpc::service::encode_view::<C, self::Name>(self, out);
     }
 }
 }

@@ -86,6 +86,17 @@ pub struct Required {
     /// Another optional field.
     #[prost(double, optional, tag = "3")]
     pub weight: ::core::option::Option<f64>,
+    /// A required message.
+    #[prost(message, required, tag = "4")]
+    pub size: Size,
+}
+/// A size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::erpc::protobuf::Message)]
+#[prost(prost_path = "::erpc::protobuf")]
+pub struct Size {
+    /// A required field.
+    #[prost(uint32, required, tag = "1")]
+    pub width: u32,
 }
 /// A level.
 #[derive(
@@ -340,6 +351,8 @@ pub struct RequiredView<'a> {
     pub level: ::core::option::Option<i32>,
     /// Another optional field.
     pub weight: ::core::option::Option<f64>,
+    /// A required message.
+    pub size: ::core::option::Option<SizeView>,
 }
 impl ::erpc::service::Viewable for Required {
     type View<'a> = RequiredView<'a>;
@@ -353,7 +366,13 @@ impl ::erpc::service::Viewable for Required {
                 10 => view.name = fields.string()?,
                 16 => view.level = Some(fields.int32()?),
                 25 => view.weight = Some(fields.double()?),
-                _ => fields.other(key, &[1, 2, 3])?,
+                34 => {
+                    <Size as ::erpc::service::Viewable>::merge_view(
+                        view.size.get_or_insert_default(),
+                        fields.bytes()?,
+                    )?;
+                }
+                _ => fields.other(key, &[1, 2, 3, 4])?,
             }
         }
         Ok(())
@@ -369,17 +388,54 @@ impl ::erpc::service::Viewable for Required {
         if let Some(value) = view.weight {
             fields.double(3, value);
         }
+        fields.message::<Size>(4, &view.size.unwrap_or_default());
     }
 }
 impl ::erpc::service::Encodes<Required> for RequiredView<'_> {
-    fn encoded_len<C: ::erpc::service::Codec<Required>>(&self) -> usize {
-        ::erpc::service::view_len::<C, Required>(self)
+    fn encoded_len<C: ::erpc::service::Codec<self::Required>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::Required>(self)
     }
-    fn encode<C: ::erpc::service::Codec<Required>>(
+    fn encode<C: ::erpc::service::Codec<self::Required>>(
         &self,
         out: &mut impl ::erpc::service::BufMut,
     ) {
-        ::erpc::service::encode_view::<C, Required>(self, out);
+        ::erpc::service::encode_view::<C, self::Required>(self, out);
+    }
+}
+/// A view of [`Size`]: text and bytes are borrowed, for example from the received packet.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct SizeView {
+    /// A required field.
+    pub width: u32,
+}
+impl ::erpc::service::Viewable for Size {
+    type View<'a> = SizeView;
+    fn merge_view(
+        view: &mut SizeView,
+        bytes: &[u8],
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
+        let mut fields = ::erpc::service::Fields::new(bytes);
+        while let Some(key) = fields.next()? {
+            match key {
+                8 => view.width = fields.uint32()?,
+                _ => fields.other(key, &[1])?,
+            }
+        }
+        Ok(())
+    }
+    fn write_view(view: &SizeView, fields: &mut impl ::erpc::service::FieldSink) {
+        fields.uint32(1, view.width);
+    }
+}
+impl ::erpc::service::Encodes<Size> for SizeView {
+    fn encoded_len<C: ::erpc::service::Codec<self::Size>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::Size>(self)
+    }
+    fn encode<C: ::erpc::service::Codec<self::Size>>(
+        &self,
+        out: &mut impl ::erpc::service::BufMut,
+    ) {
+        ::erpc::service::encode_view::<C, self::Size>(self, out);
     }
 }
 /// Fixed layouts have required fields.

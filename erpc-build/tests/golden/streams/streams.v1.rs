@@ -474,14 +474,14 @@ impl ::erpc::service::Viewable for FeedEntry {
     }
 }
 impl ::erpc::service::Encodes<FeedEntry> for FeedEntryView<'_> {
-    fn encoded_len<C: ::erpc::service::Codec<FeedEntry>>(&self) -> usize {
-        ::erpc::service::view_len::<C, FeedEntry>(self)
+    fn encoded_len<C: ::erpc::service::Codec<self::FeedEntry>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::FeedEntry>(self)
     }
-    fn encode<C: ::erpc::service::Codec<FeedEntry>>(
+    fn encode<C: ::erpc::service::Codec<self::FeedEntry>>(
         &self,
         out: &mut impl ::erpc::service::BufMut,
     ) {
-        ::erpc::service::encode_view::<C, FeedEntry>(self, out);
+        ::erpc::service::encode_view::<C, self::FeedEntry>(self, out);
     }
 }
 /// A price.

@@ -448,14 +448,14 @@ impl ::erpc::service::Viewable for Book {
     }
 }
 impl ::erpc::service::Encodes<Book> for BookView<'_> {
-    fn encoded_len<C: ::erpc::service::Codec<Book>>(&self) -> usize {
-        ::erpc::service::view_len::<C, Book>(self)
+    fn encoded_len<C: ::erpc::service::Codec<self::Book>>(&self) -> usize {
+        ::erpc::service::view_len::<C, self::Book>(self)
     }
-    fn encode<C: ::erpc::service::Codec<Book>>(
+    fn encode<C: ::erpc::service::Codec<self::Book>>(
         &self,
         out: &mut impl ::erpc::service::BufMut,
     ) {
-        ::erpc::service::encode_view::<C, Book>(self, out);
+        ::erpc::service::encode_view::<C, self::Book>(self, out);
     }
 }
 }

@@ -24,8 +24,8 @@ pub trait Codec<M>: 'static {
     /// buffer.
     type View<'a>;
 
-    /// Whether the bytes are those of protocol buffers. Then handlers can answer with views:
-    /// [`Request::answer`](super::Request::answer).
+    /// Whether the bytes are those of protocol buffers. Then calls and answers can be made with views:
+    /// [`Encodes`], [`Request::answer`](super::Request::answer).
     const IS_PROTOBUF: bool = false;
 
     /// Number of bytes that [`Codec::encode`] will write.

@@ -164,8 +164,7 @@ impl<T: Transport> Peers<T> {
     pub(super) fn failed(&mut self, node: NodeId) {
         self.answered(node);
         if let Some(peer) = self.peers.get_mut(&node) {
-            peer.outbox.clear();
-            peer.ends.clear();
+            peer.clear();
         }
     }
 
@@ -196,8 +195,7 @@ impl<T: Transport> Peers<T> {
                 peer.requests.drain(..).for_each(|request| request.send(&empty));
             }
             if peer.client.is_none() && peer.requests.is_empty() {
-                peer.outbox.clear();
-                peer.ends.clear();
+                peer.clear();
             }
             peer.client.is_some() || !peer.requests.is_empty() || peer.incarnation != 0
         });
@@ -249,8 +247,15 @@ impl<T: Transport> Peer<T> {
         self.ends.retain(|end| *end > len);
         self.ends.iter_mut().for_each(|end| *end -= len);
         self.outbox.drain(..len);
-        if self.outbox.is_empty() && self.outbox.capacity() > KEPT {
-            self.outbox = Vec::new();
+        if self.outbox.is_empty() {
+            self.outbox.shrink_to(KEPT);
         }
+    }
+
+    /// Drops the messages that wait.
+    fn clear(&mut self) {
+        self.ends.clear();
+        self.outbox.clear();
+        self.outbox.shrink_to(KEPT);
     }
 }
