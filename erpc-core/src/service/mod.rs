@@ -17,7 +17,6 @@ mod burst;
 mod codec;
 mod context;
 mod detached;
-mod field_sink;
 mod fields;
 mod handler;
 mod info;
@@ -43,11 +42,10 @@ pub use burst::{Burst, BurstRequest, BurstRequests};
 pub use bytes::BufMut;
 pub(crate) use codec::encode_sized;
 pub use codec::{
-    Borrowed, Codec, DecodeError, Encodes, Fixed, FixedLayout, Prost, Viewable, encode_into,
-    encode_view, view_len,
+    Borrowed, Codec, DecodeError, Encodes, FieldSink, Fixed, FixedLayout, Prost, Viewable,
+    encode_into, encode_view, view_len,
 };
 pub use context::{CallContext, CallHost};
-pub use field_sink::FieldSink;
 pub use fields::Fields;
 pub use interceptor::Interceptor;
 pub(crate) use interceptor::late;

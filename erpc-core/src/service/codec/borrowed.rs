@@ -2,9 +2,8 @@
 
 use bytes::BufMut;
 
+use super::field_sink::{FieldSink, Length, Writer};
 use super::{Codec, DecodeError, Prost};
-use crate::service::FieldSink;
-use crate::service::field_sink::{Length, Writer};
 
 /// A protobuf message that can be read in place, and written from memory that it does not own.
 /// Implemented by generated code for messages with `view: true`.

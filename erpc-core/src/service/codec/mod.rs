@@ -9,10 +9,12 @@ use crate::buf::MsgBuf;
 
 mod borrowed;
 mod encodes;
+mod field_sink;
 mod fixed;
 
 pub use borrowed::{Borrowed, Viewable};
 pub use encodes::{Encodes, encode_view, view_len};
+pub use field_sink::FieldSink;
 pub use fixed::{Fixed, FixedLayout};
 
 /// An encoding of `M`, as functions on a marker type: no value, no dispatch at run time.
