@@ -186,6 +186,15 @@ mod chosen {
         EagerIgnored,
         /// A client forgets that a response was long, and cuts the next calls into small packets.
         LongResponseForgotten by Test("lib", "protocol::tests::flow::after_an_unexpectedly_long_response_calls_reserve_room_for_long_ones_for_a_second"),
+        /// A server forgets which packets a client has asked for before the response.
+        EarlyPullForgotten by Test("lib", "protocol::tests::early_pulls::the_second_long_response_takes_one_round_trip"),
+        /// After a timeout, a client still counts on packets that it has asked for behind the first
+        /// copy of the request.
+        EarlyPullTrusted by Test("lib", "protocol::tests::early_pulls::what_was_asked_for_before_a_timeout_does_not_count"),
+        /// A client asks for as many packets of a response that may be long as it has credits.
+        EarlyPullTakesAll by Test("lib", "protocol::tests::early_pulls::a_guess_takes_at_most_half_of_the_credits"),
+        /// A client expects long responses of a method for ever.
+        LongResponseExpectedForever by Test("lib", "protocol::tests::early_pulls::after_a_short_response_nothing_is_asked_for_early"),
         /// Response packets are resent, and their headers rewritten, while the transmit queue reads
         /// the first copies.
         ResponseAgainWithoutFlush,

@@ -55,8 +55,21 @@ struct Progress {
     ever_sent: u32,
     retry: RetryTimer,
     recovery: Recovery,
+    /// The response packets that were asked for before the response has begun.
+    early: EarlyPull,
     /// The response, once it is known to have several packets or to be announced.
     response: Option<Box<Response>>,
+}
+
+/// The packets behind the first one that a call asks for before its response begins.
+#[derive(Clone, Copy, Default)]
+struct EarlyPull {
+    packets: u32,
+    /// What each of them reserves.
+    cost: Cost,
+    /// A packet of the request was sent again since. So the request for response may be lost, or may
+    /// have come before the request.
+    is_doubtful: bool,
 }
 
 impl Progress {
@@ -71,15 +84,17 @@ impl Progress {
             ever_sent: 0,
             retry: RetryTimer::new(now),
             recovery: Recovery::NONE,
+            early: EarlyPull::default(),
             response: None,
         }
     }
 
-    /// Whether the request is a single packet that was sent once, and nothing was received for it
-    /// yet.
+    /// Whether the request is a single packet that was sent once, nothing was received for it yet,
+    /// and no response packet was asked for.
     #[inline]
     fn is_plain(&self) -> bool {
         self.layout.packets() == 1
+            && self.early.packets == 0
             && self.sent == 1
             && self.acked == 0
             && !self.retry.is_accepted()
@@ -242,8 +257,8 @@ impl Call {
         (self.progress.is_none() && self.is_sent).then_some(self.sent_at)
     }
 
-    /// Whether the request is a single packet that was sent once, and nothing was received for it
-    /// yet.
+    /// Whether the request is a single packet that was sent once, nothing was received for it yet,
+    /// and no response packet was asked for.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         self.of(self.is_sent, Progress::is_plain)
@@ -325,6 +340,18 @@ impl Call {
         let progress = self.progress();
         progress.retry.restart(now);
         progress.recovery.retransmitted();
+        progress.early.is_doubtful = !mutant!(EarlyPullTrusted);
+    }
+
+    /// Response packets `1..=packets` were asked for, right behind the request. Each has reserved
+    /// `cost`.
+    pub(super) fn note_pulled_early(&mut self, packets: u32, cost: Cost) {
+        self.progress().early = EarlyPull { packets, cost, is_doubtful: false };
+    }
+
+    /// Whether response packets were asked for before the response has begun.
+    pub(super) fn is_pulled_early(&self) -> bool {
+        self.of(false, |progress| progress.early.packets > 0)
     }
 
     // Waiting.
@@ -454,20 +481,28 @@ impl Call {
         progress.retry.accept();
     }
 
-    /// The response starts, and has several packets or was announced. Releases the reservations of
-    /// the request packets for use by response packets.
+    /// The response starts, and has several packets or was `announced`. Releases the reservations of
+    /// the request packets, and those of response packets that were asked for and do not come.
     pub(super) fn begin_response(
         &mut self,
-        response: Response,
+        mut response: Response,
+        announced: bool,
         now: Instant,
         charges: &Charges,
         flow: &mut Flow<'_>,
     ) {
-        let Progress { acked, sent, .. } = *self.progress();
+        let Progress { acked, sent, early, .. } = *self.progress();
         for packet in acked..sent {
             flow.release(self.cost(charges, packet));
         }
+        let is_coming = !announced && !early.is_doubtful && early.cost == response.cost();
+        let coming = if is_coming { early.packets.min(response.left()) } else { 0 };
+        for _ in coming..early.packets {
+            flow.release(early.cost);
+        }
+        response.note_asked(coming);
         let progress = self.progress();
+        progress.early = EarlyPull::default();
         progress.acked = progress.layout.packets();
         progress.sent = progress.acked;
         progress.ever_sent = progress.acked;
@@ -540,11 +575,16 @@ impl Call {
             }
             response.forget_asked();
         }
-        let Progress { acked, sent, .. } = *self.progress();
+        let Progress { acked, sent, early, .. } = *self.progress();
         for packet in acked..sent {
             flow.release(self.cost(charges, packet));
         }
-        self.progress().sent = acked;
+        for _ in 0..early.packets {
+            flow.release(early.cost);
+        }
+        let progress = self.progress();
+        progress.sent = acked;
+        progress.early = EarlyPull::default();
     }
 
     /// What the packets in flight have reserved: request packets, and response packets asked for.
@@ -553,6 +593,10 @@ impl Call {
         let acked = self.acked();
         for packet in acked..acked + self.unanswered() {
             reserved.add(self.cost(charges, packet));
+        }
+        let early = self.of(EarlyPull::default(), |progress| progress.early);
+        for _ in 0..early.packets {
+            reserved.add(early.cost);
         }
         if let Some(response) = self.response() {
             for _ in 0..response.on_their_way() {

@@ -54,6 +54,11 @@ impl Credits {
         self.taken
     }
 
+    /// Whether at least half of the credits are taken.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.taken >= self.limit / 2
+    }
+
     /// Sets the number of packets that may be in flight from now on, at least 1.
     pub(super) fn set_limit(&mut self, packets: u16) {
         self.limit = packets.max(1);

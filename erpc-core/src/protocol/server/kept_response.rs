@@ -262,13 +262,21 @@ impl KeptResponse {
         pause: u64,
     ) -> Result<Pull, DropReason> {
         let packets = self.layout().packets();
-        let Some(to) = from.checked_add(count).filter(|to| *to <= packets) else {
+        let Some(mut to) = from.checked_add(count) else { return Err(DropReason::Overrun) };
+        if from == 1 {
+            // The client may have asked before it knew the length.
+            to = to.min(packets);
+        }
+        if to > packets {
             return Err(DropReason::Overrun);
-        };
+        }
         let credits = credits.min(MOST_AT_ONCE);
         let is_first = from == 0 && !self.announced;
         if is_first || count == 0 || count > u32::from(credits) {
             return Err(DropReason::Overrun);
+        }
+        if to <= from {
+            return Ok(Pull { packets: to..to, again: false });
         }
         // The previous pull may have been lost: then this pull covers the packets of both. The
         // client accounts for the credits of both.
@@ -307,7 +315,7 @@ impl KeptResponse {
 
 /// Maximum number of packets that answer one request for response, however many credits the session
 /// has.
-const MOST_AT_ONCE: u16 = 1_024;
+pub(super) const MOST_AT_ONCE: u16 = 1_024;
 
 /// Cap on the credits from which the limit on repeats is computed.
 const MOST_REPEATED: u16 = 64;

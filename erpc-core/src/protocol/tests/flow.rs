@@ -328,8 +328,11 @@ impl Crowd {
     fn check_queues(&self, pair: &Pair) {
         let model = if self.linux { ChargeModel::LinuxUdp } else { ChargeModel::Ring };
         let (count, units) = pair.to_server.load(model);
+        // A short response may arrive while the request for response behind its request still waits
+        // in the queue.
+        let early_pull = model.charge(HEADER_LEN);
         assert!(
-            units <= self.server_queue / 4 * 3 + 3 || count == 1,
+            units <= self.server_queue / 4 * 3 + 3 + early_pull || count <= 2,
             "{units} units in the server's queue"
         );
         let (count, units) = pair.to_client.load(model);

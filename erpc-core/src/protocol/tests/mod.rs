@@ -39,6 +39,7 @@ mod announcements;
 mod cancels;
 mod deadlines;
 mod drain;
+mod early_pulls;
 mod endings;
 mod extensions;
 mod flow;

@@ -157,7 +157,7 @@ fn a_request_for_response_is_bounded_by_the_response() {
     let packets: Vec<_> = (0..3).map(|packet| pair.request(0, packet, &message).bytes()).collect();
     pair.burst_at_server(CLIENT, &packets);
     assert_eq!(kinds(&pair.take_to_client()), [Kind::Response]);
-    for (from, count) in [(3, 1), (4, 1), (0xFF_FFFF, 1), (1, 3), (2, u32::MAX)] {
+    for (from, count) in [(3, 1), (4, 1), (0xFF_FFFF, 1), (2, 2), (1, u32::MAX), (2, u32::MAX)] {
         let packet = pair.pull(0, from, count).bytes();
         pair.server_drops(CLIENT, &packet, DropReason::Overrun);
     }

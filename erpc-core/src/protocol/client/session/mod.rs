@@ -15,6 +15,7 @@
 
 mod absence;
 mod cancel;
+mod early;
 mod path;
 mod plain;
 mod receive;
@@ -24,6 +25,7 @@ mod short;
 mod timeout;
 mod undelivered;
 
+use self::early::LongResponses;
 use self::short::ResponseLengths;
 use super::call::Call;
 use super::common::Common;
@@ -93,6 +95,7 @@ pub(super) struct OpenSession<R> {
     overdue: bool,
     /// Whether the server takes bundles.
     takes_bundles: bool,
+    long_responses: LongResponses,
     common: Common<R>,
     kept: KeptResponses,
     rtt: RttEstimator,
@@ -193,6 +196,7 @@ impl<R: Route> OpenSession<R> {
             credit_limit,
             line_rate: path.line_rate,
             response_lengths: ResponseLengths::UNKNOWN,
+            long_responses: LongResponses::default(),
             pacer,
             notable: ReplyInfo::default().after(notable(rtt.floor())),
             rtt,

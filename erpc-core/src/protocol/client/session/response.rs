@@ -106,6 +106,12 @@ impl<R: Route> OpenSession<R> {
         if was_probed && is_single {
             self.rtt.keep_backoff(retries);
         }
+        let method = told.method;
+        if layout.packets() == 1 || announced {
+            self.long_responses.forget(method);
+        } else if !failure && self.cut.response(header.size).packets() > 1 {
+            self.long_responses.note_long(method, header.size);
+        }
         if layout.packets() > 1 || announced {
             return Ok(self.begin_response(turn, lines, header, layout, announced, body));
         }
@@ -150,7 +156,7 @@ impl<R: Route> OpenSession<R> {
         let response = Response::new(assembly, failure, header.flags.extended(), cost);
         let mut flow = lines.flow(&mut self.credits, self.peer);
         if let Some(call) = self.slots[at].call_mut() {
-            call.begin_response(response, turn.now, &self.cut.charges, &mut flow);
+            call.begin_response(response, announced, turn.now, &self.cut.charges, &mut flow);
         }
         if layout.packets() > 1 {
             self.want_larger(turn);

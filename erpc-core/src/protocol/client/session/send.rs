@@ -15,7 +15,7 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::{Flags, Header, Kind, PacketNumber, RequestNumber, ShortPacket};
 
 /// Upper limit for the packets that one request for response asks for.
-const MOST_PULLED: u32 = 64;
+pub(super) const MOST_PULLED: u32 = 64;
 
 /// A call that begins to wait for a credit is short if it has at most this number of packets left
 /// to send or ask for.
@@ -147,6 +147,10 @@ impl<R: Route> OpenSession<R> {
             let bytes = self.cut.charges.overhead() + layout.len(packet);
             self.pacer.spend(turn.now, bytes, turn.endpoint.config.bypasses);
         }
+        if any_sent && lack.is_none() {
+            self.pull_early(turn, lines, at);
+        }
+        let Some(call) = self.slots[at].call() else { return };
         let (retries, is_simple) = (call.retry().retries(), call.simple_sent_at().is_some());
         if any_sent {
             let deadline = turn.now.plus_nanos(self.rtt.rto(retries));

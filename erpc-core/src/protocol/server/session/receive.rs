@@ -6,10 +6,10 @@ use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::config::SlotCount;
 use crate::protocol::server::credit_returns::{CreditReturns, LastPacket, OwedCredit};
-use crate::protocol::server::kept_response::{Pull, PullEcho};
+use crate::protocol::server::kept_response::{MOST_AT_ONCE, Pull, PullEcho};
 use crate::protocol::server::memory::SessionMemory;
 use crate::protocol::server::receiving::{CreditReturn, Received, Receiving};
-use crate::protocol::server::slot::{Position, SlotState};
+use crate::protocol::server::slot::{EarlyPull, Position, SlotState};
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::protocol::{Body, Event, Request, RequestHandle, ResponseBuffer};
@@ -290,7 +290,7 @@ impl<R: Route> ServerSession<R> {
     }
 
     /// Handles a request for response packets. It may ask for the first packet only if the response
-    /// was announced.
+    /// was announced. It may come before the response, and is answered with it then.
     fn on_pull<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -308,8 +308,18 @@ impl<R: Route> ServerSession<R> {
             // A late request: the response has been cut into small packets since.
             return Err(DropReason::Duplicate);
         }
-        let SlotState::Responding(response) = slot.state() else {
-            return Err(DropReason::Unsolicited);
+        let stamp = Stamp::from_u32(header.aux);
+        let response = match slot.state() {
+            SlotState::Responding(response) => response,
+            // The client expects a long response, and does not wait for its first packet.
+            SlotState::Executing { .. } if header.packet.get() == 1 => {
+                if header.size == 0 || header.size > u32::from(credits.min(MOST_AT_ONCE)) {
+                    return Err(DropReason::Overrun);
+                }
+                slot.pull_early(EarlyPull { packets: header.size as u16, stamp });
+                return Ok(());
+            }
+            _ => return Err(DropReason::Unsolicited),
         };
         if response.has_sent(header.packet.get()) && !turn.reclaim(response.message()) {
             return Err(DropReason::Duplicate);
@@ -322,7 +332,7 @@ impl<R: Route> ServerSession<R> {
         }
         packets.end -= u32::from(mutant!(PullOneTooFew));
         let waited = turn.queue_wait.longest();
-        let echo = PullEcho { stamp: Stamp::from_u32(header.aux), waited };
+        let echo = PullEcho { stamp, waited };
         response.send(&mut head, packets, echo, turn.tx);
         Ok(())
     }

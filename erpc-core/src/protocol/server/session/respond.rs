@@ -3,7 +3,7 @@
 use super::{ServerSession, Step};
 use crate::buf::MsgBuf;
 use crate::mutants::mutant;
-use crate::protocol::server::kept_response::{KeptResponse, Response};
+use crate::protocol::server::kept_response::{KeptResponse, PullEcho, Response};
 use crate::protocol::server::slot::Execution;
 use crate::protocol::turn::Turn;
 use crate::status::{Code, Status};
@@ -126,6 +126,14 @@ impl<R: Route> ServerSession<R> {
         let processing = turn.now.nanos_since(execution.since);
         let mut response = KeptResponse::new(response, layout, announced, processing);
         response.send_first(&mut head, turn.tx);
+        let early = slot.early();
+        if early.packets > 0 && !announced {
+            let count = u32::from(early.packets);
+            let pulled = response.pull(1, count, agreed.credits, turn.now, 0);
+            let echo = PullEcho { stamp: early.stamp, waited: processing };
+            let packets = pulled.map_or(1..1, |pull| pull.packets);
+            response.send(&mut head, packets, echo, turn.tx);
+        }
         slot.respond(response, memory, &mut turn.endpoint.pool);
         if mutant!(ResponseForgotten) {
             slot.clear(memory, &mut turn.endpoint.pool);
