@@ -76,21 +76,21 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Largest request, in bytes, that always goes to an echo or mirror method, whose answers are
-    /// compared byte by byte. A larger request with an answer of [`SINK_ANSWER`] bytes goes to the
-    /// sink: the client fills the request once and only numbers it for each call, and the server
-    /// answers with a sum. So the loop does not measure the writing and comparing of patterns. A
-    /// larger answer to a request of [`SINK_ANSWER`] bytes comes from the source: the server does
-    /// not write it again, and the client compares one word of each KiB.
+    /// Largest request, in bytes, that goes to an echo or mirror method, whose answers are compared
+    /// byte by byte. A request of this size or more with an answer of [`SINK_ANSWER`] bytes goes to
+    /// the sink: the client fills the request once and only numbers it for each call, and the server
+    /// answers with a sum. So the loop does not measure the writing and comparing of patterns. An
+    /// answer of this size or more to a request of [`SINK_ANSWER`] bytes comes from the source: the
+    /// server does not write it again, and the client compares one word of each KiB.
     pub(crate) const MAX_ECHO: usize = 4_096;
 
     /// Calls with requests of `request` bytes that ask for `answer` bytes.
     pub(crate) fn new(request: usize, answer: usize) -> Result<Self, Failure> {
         let work = if request == answer {
             Work::Mirror { len: request }
-        } else if request > Self::MAX_ECHO && answer == SINK_ANSWER {
+        } else if request >= Self::MAX_ECHO && answer == SINK_ANSWER {
             Work::Sink { request, answers: None }
-        } else if answer > Self::MAX_ECHO && request == SINK_ANSWER {
+        } else if answer >= Self::MAX_ECHO && request == SINK_ANSWER {
             Work::Source { answer }
         } else {
             Work::Echo { request, answer }

@@ -56,6 +56,8 @@ struct Exchange {
     response: u32,
     asked: u32,
     came: u32,
+    /// Response packets that were asked for before any arrived.
+    early: u32,
     /// The first packet of the response came without a pull and has used no credit.
     is_unasked: bool,
 }
@@ -195,7 +197,13 @@ impl Paths {
         let path = *self.paths.get(&session.0)?;
         let flow = self.flows.entry(session).or_insert_with(|| Flow::new(path));
         let exchange = flow.exchanges.entry(header.request.to_u32()).or_default();
-        let packets = if let Some(count) = pulled {
+        let packets = if let Some(count) = pulled
+            && exchange.response == 0
+        {
+            let new = count.saturating_sub(exchange.early);
+            exchange.early += new;
+            new
+        } else if let Some(count) = pulled {
             let new = (packet + count).saturating_sub(exchange.asked);
             exchange.asked += new;
             new
@@ -230,14 +238,23 @@ impl Paths {
         let exchange = flow.exchanges.get_mut(&number)?;
         let packet = header.packet.get();
         let before = exchange.answered + exchange.came;
+        // Packets that were asked for early and do not come.
+        let mut surplus = 0;
         match header.kind {
             Kind::CreditReturn => exchange.answered = exchange.answered.max(packet),
-            Kind::Accepted => exchange.answered = exchange.sent,
+            Kind::Accepted => {
+                exchange.answered = exchange.sent;
+                surplus = std::mem::take(&mut exchange.early);
+            }
             Kind::Response | Kind::Failure if exchange.response == 0 => {
                 exchange.answered = exchange.sent;
                 exchange.response = header.size.div_ceil(self.payload).max(1);
                 exchange.is_unasked = packet != ANNOUNCEMENT;
                 exchange.asked = u32::from(exchange.is_unasked);
+                let early = std::mem::take(&mut exchange.early);
+                let coming = if exchange.is_unasked { early.min(exchange.response - 1) } else { 0 };
+                exchange.asked += coming;
+                surplus = early - coming;
                 flow.left += exchange.response - exchange.asked;
             }
             Kind::Response | Kind::Failure => exchange.came += 1,
@@ -248,6 +265,7 @@ impl Paths {
         if exchange.response > 0 && came >= exchange.response {
             flow.exchanges.remove(&number);
         }
+        flow.on_their_way = flow.on_their_way.saturating_sub(surplus);
         flow.answered(now, answers)
     }
 

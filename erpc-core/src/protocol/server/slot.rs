@@ -7,7 +7,7 @@ use super::receiving::{Received, Receiving};
 use crate::buf::{MsgBuf, Pool};
 use crate::mutants::mutant;
 use crate::time::Instant;
-use crate::wire::{Header, RequestNumber, Stamp};
+use crate::wire::{Header, RequestNumber};
 
 /// Largest capacity of a response buffer that a slot keeps for its next response, in bytes.
 pub const KEPT_CAPACITY: usize = 768;
@@ -87,25 +87,18 @@ pub(super) struct ServerSlot {
     number: RequestNumber,
     /// The request and its response are cut into large packets.
     is_large: bool,
-    /// The response packets that the client has asked for while the request is executing.
-    early: EarlyPull,
+    /// The number of response packets behind the first one that the client has asked for while the
+    /// request is executing.
+    early: u16,
     state: SlotState,
-}
-
-/// A request for response that has come before the response: for packets from packet 1 on.
-#[derive(Clone, Copy, Default)]
-pub(super) struct EarlyPull {
-    /// How many; 0 if none were asked for.
-    pub(super) packets: u16,
-    pub(super) stamp: Stamp,
 }
 
 impl ServerSlot {
     /// A slot without a request. The number of its first request will be `before_first` plus the
     /// session's number of slots.
     pub(super) fn new(before_first: RequestNumber) -> Self {
-        let (early, state) = (EarlyPull::default(), SlotState::Idle { kept: None });
-        Self { number: before_first, is_large: false, early, state }
+        let state = SlotState::Idle { kept: None };
+        Self { number: before_first, is_large: false, early: 0, state }
     }
 
     #[inline]
@@ -128,7 +121,7 @@ impl ServerSlot {
         pool: &mut Pool,
     ) {
         self.is_large = false;
-        self.early = EarlyPull::default();
+        self.early = 0;
         match &mut self.state {
             SlotState::Responding(response) => {
                 response.cut_again(agreed.response(response.size(), false));
@@ -212,7 +205,7 @@ impl ServerSlot {
             "the slot's last request was answered"
         );
         (self.number, self.is_large) = (number, is_large);
-        self.early = EarlyPull::default();
+        self.early = 0;
         self.clear(memory, pool);
     }
 
@@ -277,7 +270,7 @@ impl ServerSlot {
         match &mut self.state {
             SlotState::Executing { since } => {
                 self.state = SlotState::Accepted { since: *since, told: now, cancelled: false };
-                self.early = EarlyPull::default();
+                self.early = 0;
                 true
             }
             SlotState::Accepted { told, .. } => {
@@ -291,15 +284,17 @@ impl ServerSlot {
         }
     }
 
-    /// The client asks for response packets while the request is executing.
-    pub(super) fn pull_early(&mut self, early: EarlyPull) {
+    /// The client asks for `packets` packets behind the first one of the response while the request
+    /// is executing.
+    pub(super) fn pull_early(&mut self, packets: u16) {
         if !mutant!(EarlyPullForgotten) {
-            self.early = early;
+            self.early = packets;
         }
     }
 
-    /// The response packets that the client has asked for while the request was executing.
-    pub(super) fn early(&self) -> EarlyPull {
+    /// The number of response packets behind the first one that the client has asked for while the
+    /// request was executing.
+    pub(super) fn early(&self) -> u16 {
         self.early
     }
 
@@ -364,7 +359,7 @@ impl ServerSlot {
     ) -> Option<MsgBuf> {
         debug_assert!(matches!(self.state, SlotState::Responding(_)), "see `is_plain_next`");
         (self.number, self.is_large) = (number, is_large);
-        self.early.packets = 0;
+        self.early = 0;
         match std::mem::replace(&mut self.state, SlotState::Executing { since }) {
             SlotState::Responding(response) => {
                 let buffer = response.into_single();

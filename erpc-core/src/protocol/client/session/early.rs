@@ -8,6 +8,9 @@
 //! The client reserves credits and room as for any packets that it asks for. A guess must not delay
 //! other calls, so it takes at most half of the credits and of the room. If the response is shorter,
 //! what is too much is released when its first packet arrives.
+//!
+//! Requests for response measure round trips. An early one does not: its packets follow the first
+//! packet of the response. So the first packet measures the round trip.
 
 use super::OpenSession;
 use crate::mutants::mutant;
@@ -16,7 +19,7 @@ use crate::protocol::client::session::send::MOST_PULLED;
 use crate::protocol::index::SlotIndex;
 use crate::protocol::turn::Turn;
 use crate::transport::{Route, TxQueue};
-use crate::wire::Kind;
+use crate::wire::{Kind, Stamp};
 
 /// Methods whose long responses a session remembers.
 const METHODS: usize = 4;
@@ -83,7 +86,6 @@ impl<R: Route> OpenSession<R> {
         }
         let (cut, flags) = (self.cut_of(call.is_large()), self.flags.with_large(call.is_large()));
         let (layout, cost) = (cut.response(expected), cut.charges.pull());
-        let stamp = call.recovery().stamp_at(turn.now).to_u32();
         let most = (layout.packets() - 1).min(MOST_PULLED);
         let mut count = 0;
         while count < most {
@@ -101,7 +103,9 @@ impl<R: Route> OpenSession<R> {
         if count == 0 {
             return;
         }
-        let packet = self.short_packet(Kind::RequestForResponse, flags, number, 1, stamp, count);
+        // No stamp: the packets come behind the first one, so they do not measure the path.
+        let kind = Kind::RequestForResponse;
+        let packet = self.short_packet(kind, flags, number, 1, Stamp::NONE.to_u32(), count);
         turn.tx.push_bytes(&self.common.route, packet.as_bytes());
         if let Some(call) = self.slots[at].call_mut() {
             call.note_pulled_early(count, cost);

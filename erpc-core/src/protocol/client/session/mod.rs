@@ -328,15 +328,15 @@ impl<R: Route> OpenSession<R> {
         turn: &Turn<'_, X>,
         lines: &mut Lines<R>,
         trip: u64,
-        waited: u64,
+        (served, waited): (u64, u64),
         (is_full, is_large): (bool, bool),
     ) {
         if is_large && !self.flags.large() {
-            self.rtt.sample(trip);
+            self.rtt.sample(trip.saturating_sub(served));
         } else {
             let is_full = is_full && is_large == self.flags.large();
             let in_flight = u32::from(self.credits.taken());
-            self.measured(turn, lines, trip, (0, waited), in_flight, is_full);
+            self.measured(turn, lines, trip, (served, waited), in_flight, is_full);
         }
     }
 

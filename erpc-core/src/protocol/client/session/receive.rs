@@ -115,7 +115,7 @@ impl<R: Route> OpenSession<R> {
                 // congestion control does not get its round trip.
                 self.rtt.sample(trip);
             } else {
-                self.measured_call(turn, lines, trip, waited, (true, is_large));
+                self.measured_call(turn, lines, trip, (0, waited), (true, is_large));
             }
         } else if echo == Stamp::NONE {
             self.first_packet_answered(turn, lines, at, header);

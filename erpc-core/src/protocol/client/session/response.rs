@@ -3,7 +3,7 @@
 use super::OpenSession;
 use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
-use crate::protocol::client::call::Finished;
+use crate::protocol::client::call::{Call, Finished};
 use crate::protocol::client::kept::KEPT_SMALL;
 use crate::protocol::client::lines::Lines;
 use crate::protocol::client::method_times::Told;
@@ -112,10 +112,19 @@ impl<R: Route> OpenSession<R> {
         } else if !failure && self.cut.response(header.size).packets() > 1 {
             self.long_responses.note_long(method, header.size);
         }
+        let is_measured = !ambiguous && !accepted && is_single;
         if layout.packets() > 1 || announced {
+            if is_measured && !announced && self.slots[at].call().is_some_and(Call::is_pulled_early)
+            {
+                let trip = turn.now.nanos_since(sent_at);
+                let is_large = header.flags.large();
+                let is_full = body.len() == self.cut_of(is_large).payload as usize;
+                let waits = (served, turn.queue_wait.absence);
+                self.measured_call(turn, lines, trip, waits, (is_full, is_large));
+            }
             return Ok(self.begin_response(turn, lines, header, layout, announced, body));
         }
-        if !ambiguous && !accepted && is_single {
+        if is_measured {
             let trip = turn.now.nanos_since(sent_at);
             let in_flight = u32::from(self.credits.taken());
             self.measured(turn, lines, trip, (served, turn.queue_wait.absence), in_flight, false);
@@ -216,7 +225,7 @@ impl<R: Route> OpenSession<R> {
                 self.path_size.on_carried(turn.now, Way::ToClient);
             }
             let waited = turn.queue_wait.absence.saturating_add(processing);
-            self.measured_call(turn, lines, trip, waited, (is_full, is_large));
+            self.measured_call(turn, lines, trip, (0, waited), (is_full, is_large));
         }
         if packet > next && !mutant!(ResponseGapTaken) {
             self.on_response_gap(turn, lines, at, echo);

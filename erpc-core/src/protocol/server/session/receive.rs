@@ -9,7 +9,7 @@ use crate::protocol::server::credit_returns::{CreditReturns, LastPacket, OwedCre
 use crate::protocol::server::kept_response::{MOST_AT_ONCE, Pull, PullEcho};
 use crate::protocol::server::memory::SessionMemory;
 use crate::protocol::server::receiving::{CreditReturn, Received, Receiving};
-use crate::protocol::server::slot::{EarlyPull, Position, SlotState};
+use crate::protocol::server::slot::{Position, SlotState};
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::protocol::{Body, Event, Request, RequestHandle, ResponseBuffer};
@@ -308,7 +308,6 @@ impl<R: Route> ServerSession<R> {
             // A late request: the response has been cut into small packets since.
             return Err(DropReason::Duplicate);
         }
-        let stamp = Stamp::from_u32(header.aux);
         let response = match slot.state() {
             SlotState::Responding(response) => response,
             // The client expects a long response, and does not wait for its first packet.
@@ -316,7 +315,7 @@ impl<R: Route> ServerSession<R> {
                 if header.size == 0 || header.size > u32::from(credits.min(MOST_AT_ONCE)) {
                     return Err(DropReason::Overrun);
                 }
-                slot.pull_early(EarlyPull { packets: header.size as u16, stamp });
+                slot.pull_early(header.size as u16);
                 return Ok(());
             }
             _ => return Err(DropReason::Unsolicited),
@@ -332,7 +331,7 @@ impl<R: Route> ServerSession<R> {
         }
         packets.end -= u32::from(mutant!(PullOneTooFew));
         let waited = turn.queue_wait.longest();
-        let echo = PullEcho { stamp, waited };
+        let echo = PullEcho { stamp: Stamp::from_u32(header.aux), waited };
         response.send(&mut head, packets, echo, turn.tx);
         Ok(())
     }

@@ -127,12 +127,10 @@ impl<R: Route> ServerSession<R> {
         let mut response = KeptResponse::new(response, layout, announced, processing);
         response.send_first(&mut head, turn.tx);
         let early = slot.early();
-        if early.packets > 0 && !announced {
-            let count = u32::from(early.packets);
-            let pulled = response.pull(1, count, agreed.credits, turn.now, 0);
-            let echo = PullEcho { stamp: early.stamp, waited: processing };
+        if early > 0 && !announced {
+            let pulled = response.pull(1, early.into(), agreed.credits, turn.now, 0);
             let packets = pulled.map_or(1..1, |pull| pull.packets);
-            response.send(&mut head, packets, echo, turn.tx);
+            response.send(&mut head, packets, PullEcho::NONE, turn.tx);
         }
         slot.respond(response, memory, &mut turn.endpoint.pool);
         if mutant!(ResponseForgotten) {
