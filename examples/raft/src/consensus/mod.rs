@@ -357,6 +357,12 @@ pub trait Consensus: Sized {
     /// What the node knows.
     fn status(&self) -> Status;
 
+    /// The term in which the node leads, as [`Consensus::status`] says; none if it does not lead.
+    fn leads_in(&self) -> Option<u64> {
+        let Status { role, term, .. } = self.status();
+        (role == Role::Leader).then_some(term)
+    }
+
     /// The nodes of the current configuration.
     fn members(&self) -> Members;
 

@@ -173,7 +173,8 @@ impl<T: Transport> Peers<T> {
     pub(super) fn flush(&mut self, is_done: bool) {
         let (inbox, id, cluster) = (&self.inbox, self.id, self.cluster);
         let incarnation = self.incarnation;
-        self.peers.retain(|&node, peer| {
+        let mut has_strangers = false;
+        for (&node, peer) in &mut self.peers {
             while let Some(len) = peer.parcel() {
                 let letters = &peer.outbox[..len];
                 if let Some(request) = peer.requests.pop_front() {
@@ -197,8 +198,11 @@ impl<T: Transport> Peers<T> {
             if peer.client.is_none() && peer.requests.is_empty() {
                 peer.clear();
             }
-            peer.client.is_some() || !peer.requests.is_empty() || peer.incarnation != 0
-        });
+            has_strangers |= peer.is_forgettable();
+        }
+        if has_strangers {
+            self.peers.retain(|_, peer| !peer.is_forgettable());
+        }
     }
 }
 
@@ -234,6 +238,11 @@ impl<T: Transport> Peer<T> {
             incarnation: 0,
             gets_bulk: false,
         }
+    }
+
+    /// Whether nothing is known of the node, and nothing waits for it.
+    fn is_forgettable(&self) -> bool {
+        self.client.is_none() && self.requests.is_empty() && self.incarnation == 0
     }
 
     /// The length of the messages for the next call; none if there are no messages.

@@ -37,9 +37,12 @@ pub(super) struct Turns<C: Consensus, D, T: Transport> {
     clock: Clock,
     inbox: Rc<Inbox>,
     mail: Mail,
-    effects: Effects<C::Message>,
+    /// In a box, because it is large and moves to the stack and back in each turn.
+    effects: Option<Box<Effects<C::Message>>>,
     peers: Peers<T>,
     waiting: Waiting,
+    /// All calls that wait have proposed their entries in this term; none: the node did not lead.
+    led: Option<u64>,
     reads: Reads,
     lease: Lease,
     arriving: Arriving,
@@ -85,9 +88,10 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
             clock,
             inbox,
             mail: Mail::default(),
-            effects: Effects::default(),
+            effects: None,
             peers,
             waiting,
+            led: None,
             reads: Reads::default(),
             lease: Lease::default(),
             arriving: Arriving::default(),
@@ -133,10 +137,10 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         let now = (self.clock)();
         let tick = self.settings.tick;
         let passed = now.saturating_sub(self.last_tick);
-        let ticks = (passed.as_nanos() / tick.as_nanos()).min(u32::MAX.into()) as u32;
-        if ticks == 0 {
+        if passed < tick {
             return;
         }
+        let ticks = (passed.as_nanos() / tick.as_nanos()).min(u32::MAX.into()) as u32;
         self.last_tick = if ticks > MAX_TICKS { now } else { self.last_tick + tick * ticks };
         for _ in 0..ticks.min(MAX_TICKS) {
             self.core.tick();
@@ -368,11 +372,10 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
 
     /// Does what the consensus asks for, until it asks for nothing.
     fn work(&mut self) -> Result<(), NodeError> {
+        let mut effects = self.effects.take().unwrap_or_default();
         loop {
             self.note_written()?;
-            let mut effects = mem::take(&mut self.effects);
             if !self.core.poll(&mut effects) {
-                self.effects = effects;
                 break;
             }
             for (to, message) in effects.messages.drain(..) {
@@ -412,8 +415,8 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
                     }
                 }
             }
-            self.effects = effects;
         }
+        self.effects = Some(effects);
         self.forget_callers();
         Ok(())
     }
@@ -446,9 +449,11 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
         if self.waiting.is_empty() && self.reads.is_empty() {
             return;
         }
-        let status = self.core.status();
-        let term = (status.role == Role::Leader).then_some(status.term);
+        let term = self.core.leads_in();
         if term.is_some() {
+            if term == self.led {
+                return;
+            }
             // A leader of a later term refuses, too, but need not say that it leads.
             self.waiting.keep(term, &Leader::default());
         } else {
@@ -456,6 +461,7 @@ impl<C: Consensus + 'static, D: Disk, T: Transport> Turns<C, D, T> {
             self.waiting.keep(term, &leader);
             self.reads.refuse(&leader);
         }
+        self.led = term;
     }
 
     fn send(&mut self, to: NodeId, message: &C::Message) {

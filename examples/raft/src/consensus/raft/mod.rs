@@ -403,6 +403,10 @@ impl Consensus for RaftCore {
         }
     }
 
+    fn leads_in(&self) -> Option<u64> {
+        self.leads().then_some(self.raw.raft.term)
+    }
+
     fn members(&self) -> Members {
         members_of(&self.raw.raft.prs().conf().to_conf_state())
     }
