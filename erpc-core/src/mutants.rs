@@ -191,8 +191,15 @@ mod chosen {
         /// After a timeout, a client still counts on packets that it has asked for behind the first
         /// copy of the request.
         EarlyPullTrusted by Test("lib", "protocol::tests::early_pulls::what_was_asked_for_before_a_timeout_does_not_count"),
-        /// A client asks for as many packets of a response that may be long as it has credits.
-        EarlyPullTakesAll by Test("lib", "protocol::tests::early_pulls::a_guess_takes_at_most_half_of_the_credits"),
+        /// A client asks for as many packets of a response that may be long as fit its credits, window
+        /// and room.
+        EarlyPullTakesAll by Test("lib", "protocol::tests::early_pulls::a_guess_leaves_a_quarter_of_each_limit"),
+        /// A client asks for packets of a response that may be long while calls wait.
+        EarlyPullTakesTurn by Test("lib", "protocol::tests::early_pulls::there_is_no_guess_while_calls_wait"),
+        /// A packet that was asked for early counts as the answer to a packet that a timeout sent.
+        EarlyPacketAnswersProbe by Test("lib", "protocol::tests::early_pulls::early_packets_that_come_after_a_timeout_are_taken"),
+        /// A packet that was asked for early shows a loss, although the client has gone back since.
+        EarlyPacketAlwaysNews by Test("lib", "protocol::tests::early_pulls::the_client_goes_back_once_for_all_early_packets"),
         /// A client expects long responses of a method for ever.
         LongResponseExpectedForever by Test("lib", "protocol::tests::early_pulls::after_a_short_response_nothing_is_asked_for_early"),
         /// Response packets are resent, and their headers rewritten, while the transmit queue reads

@@ -76,8 +76,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Largest request, in bytes, that goes to an echo or mirror method, whose answers are compared
-    /// byte by byte. A request of this size or more with an answer of [`SINK_ANSWER`] bytes goes to
+    /// Requests and answers below this size, in bytes, always go to an echo or mirror method, whose
+    /// answers are compared byte by byte. A request of this size or more with an answer of [`SINK_ANSWER`] bytes goes to
     /// the sink: the client fills the request once and only numbers it for each call, and the server
     /// answers with a sum. So the loop does not measure the writing and comparing of patterns. An
     /// answer of this size or more to a request of [`SINK_ANSWER`] bytes comes from the source: the

@@ -67,8 +67,8 @@ struct EarlyPull {
     packets: u32,
     /// What each of them reserves.
     cost: Cost,
-    /// A packet of the request was sent again since. So the request for response may be lost, or may
-    /// have come before the request.
+    /// A packet of the request was sent again since. So the server may have received the request for
+    /// response before the request, and dropped it.
     is_doubtful: bool,
 }
 

@@ -54,9 +54,9 @@ impl Credits {
         self.taken
     }
 
-    /// Whether at least half of the credits are taken.
-    pub(super) fn is_scarce(&self) -> bool {
-        self.taken >= self.limit / 2
+    /// Whether one more packet leaves a quarter of the credits.
+    pub(super) fn affords_guess(&self) -> bool {
+        self.taken < self.limit / 4 * 3
     }
 
     /// Sets the number of packets that may be in flight from now on, at least 1.

@@ -27,6 +27,7 @@ mod inquiry;
 mod kept;
 mod lines;
 mod liveness;
+mod long_responses;
 mod method_times;
 mod pace;
 mod pacer;

@@ -1,5 +1,6 @@
 //! Which losses of a call were repaired, so that each loss is repaired once.
 
+use crate::mutants::mutant;
 use crate::protocol::stats::ResendCause;
 use crate::time::Instant;
 use crate::wire::Stamp;
@@ -86,6 +87,12 @@ impl Recovery {
             }
             _ => true,
         }
+    }
+
+    /// As [`Self::is_news`], for a packet without a stamp behind the first one of a response: it was
+    /// asked for before the response began. So it was in flight before any roll-back of the response.
+    pub(super) fn is_news_of_early(&self) -> bool {
+        self.rolled_back.is_none() || mutant!(EarlyPacketAlwaysNews)
     }
 
     /// Rolls back to packet `lost`, for this `cause`. Packets sent from now on carry a stamp that

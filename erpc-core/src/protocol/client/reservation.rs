@@ -67,6 +67,11 @@ impl Capacity {
         (taken <= u64::from(self.limit) || self.taken == 0).then_some(taken as u32)
     }
 
+    /// Whether a quarter of the capacity is left once `units` more are reserved.
+    fn affords_guess(&self, units: u32) -> bool {
+        u64::from(self.taken) + u64::from(units) <= u64::from(self.limit / 4 * 3)
+    }
+
     #[inline]
     fn release(&mut self, units: u32) {
         debug_assert!(self.taken >= units, "{units} units released, {} taken", self.taken);
@@ -213,6 +218,14 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
+    /// Whether a quarter of the credits, the window and the room is left once a packet of this cost
+    /// is asked for.
+    pub(super) fn affords_guess(&self, cost: Cost) -> bool {
+        self.credits.affords_guess()
+            && self.window.affords_guess(cost.window)
+            && self.room.affords_guess(cost.room)
+    }
+
     /// Releases what [`Flow::take`] took.
     #[inline]
     pub(super) fn release(&mut self, cost: Cost) {
@@ -240,6 +253,8 @@ mod tests {
         capacity.taken = 60;
         assert_eq!((capacity.with(40), capacity.with(41)), (Some(100), None));
         assert_eq!(capacity.with(u32::MAX), None);
+        assert!(capacity.affords_guess(15) && !capacity.affords_guess(16));
+        assert!(!capacity.affords_guess(u32::MAX));
         capacity.release(60);
         assert_eq!(capacity.with(1_000), Some(1_000));
     }

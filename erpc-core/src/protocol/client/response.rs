@@ -5,6 +5,9 @@ use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::protocol::assembly::Assembly;
 use crate::wire::{PacketLayout, Stamp};
 
+/// Upper limit for the packets that one request for response asks for.
+pub(super) const MOST_PULLED: u32 = 64;
+
 /// A response in reassembly.
 pub(super) struct Response {
     assembly: Assembly,

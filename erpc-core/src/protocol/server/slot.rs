@@ -36,6 +36,8 @@ pub(super) enum SlotState {
     Executing {
         /// The earliest time at which the last request packet may have arrived.
         since: Instant,
+        /// The number of response packets behind the first one that the client has asked for.
+        early: u16,
     },
     /// The handler has the request, and the client knows. The client no longer holds room for the
     /// response, so the server must announce it.
@@ -87,9 +89,6 @@ pub(super) struct ServerSlot {
     number: RequestNumber,
     /// The request and its response are cut into large packets.
     is_large: bool,
-    /// The number of response packets behind the first one that the client has asked for while the
-    /// request is executing.
-    early: u16,
     state: SlotState,
 }
 
@@ -97,8 +96,7 @@ impl ServerSlot {
     /// A slot without a request. The number of its first request will be `before_first` plus the
     /// session's number of slots.
     pub(super) fn new(before_first: RequestNumber) -> Self {
-        let state = SlotState::Idle { kept: None };
-        Self { number: before_first, is_large: false, early: 0, state }
+        Self { number: before_first, is_large: false, state: SlotState::Idle { kept: None } }
     }
 
     #[inline]
@@ -121,13 +119,14 @@ impl ServerSlot {
         pool: &mut Pool,
     ) {
         self.is_large = false;
-        self.early = 0;
         match &mut self.state {
             SlotState::Responding(response) => {
                 response.cut_again(agreed.response(response.size(), false));
             }
             SlotState::Receiving(_) => self.clear(memory, pool),
-            SlotState::Idle { .. } | SlotState::Executing { .. } | SlotState::Accepted { .. } => {}
+            // The client has released what it had reserved for large packets.
+            SlotState::Executing { early, .. } => *early = 0,
+            SlotState::Idle { .. } | SlotState::Accepted { .. } => {}
         }
     }
 
@@ -185,7 +184,7 @@ impl ServerSlot {
     #[inline]
     pub(super) fn execution(&self) -> Option<Execution> {
         match self.state {
-            SlotState::Executing { since } => Some(Execution { since, is_accepted: false }),
+            SlotState::Executing { since, .. } => Some(Execution { since, is_accepted: false }),
             SlotState::Accepted { since, .. } => Some(Execution { since, is_accepted: true }),
             SlotState::Idle { .. } | SlotState::Receiving(_) | SlotState::Responding(_) => None,
         }
@@ -205,7 +204,6 @@ impl ServerSlot {
             "the slot's last request was answered"
         );
         (self.number, self.is_large) = (number, is_large);
-        self.early = 0;
         self.clear(memory, pool);
     }
 
@@ -226,7 +224,7 @@ impl ServerSlot {
         debug_assert!(matches!(self.state, SlotState::Idle { .. }));
         let kept = self.take_kept();
         memory.remove(kept.as_ref().map_or(0, MsgBuf::footprint));
-        self.state = SlotState::Executing { since };
+        self.state = SlotState::Executing { since, early: 0 };
         kept
     }
 
@@ -258,7 +256,7 @@ impl ServerSlot {
         if !receiving.is_complete() {
             return None;
         }
-        match std::mem::replace(&mut self.state, SlotState::Executing { since }) {
+        match std::mem::replace(&mut self.state, SlotState::Executing { since, early: 0 }) {
             SlotState::Receiving(receiving) => Some(receiving.into_request(memory)),
             _ => None,
         }
@@ -268,9 +266,8 @@ impl ServerSlot {
     /// whether to answer `Accepted`: not if the server did so less than `pause` nanoseconds ago.
     pub(super) fn accept(&mut self, now: Instant, pause: u64) -> bool {
         match &mut self.state {
-            SlotState::Executing { since } => {
+            SlotState::Executing { since, .. } => {
                 self.state = SlotState::Accepted { since: *since, told: now, cancelled: false };
-                self.early = 0;
                 true
             }
             SlotState::Accepted { told, .. } => {
@@ -284,18 +281,13 @@ impl ServerSlot {
         }
     }
 
-    /// The client asks for `packets` packets behind the first one of the response while the request
-    /// is executing.
-    pub(super) fn pull_early(&mut self, packets: u16) {
-        if !mutant!(EarlyPullForgotten) {
-            self.early = packets;
-        }
-    }
-
     /// The number of response packets behind the first one that the client has asked for while the
-    /// request was executing.
+    /// request was executing. 0 if the response will be announced.
     pub(super) fn early(&self) -> u16 {
-        self.early
+        match self.state {
+            SlotState::Executing { early, .. } => early,
+            _ => 0,
+        }
     }
 
     /// The client has cancelled the executing request. To be called after [`Self::accept`]. Returns
@@ -359,8 +351,7 @@ impl ServerSlot {
     ) -> Option<MsgBuf> {
         debug_assert!(matches!(self.state, SlotState::Responding(_)), "see `is_plain_next`");
         (self.number, self.is_large) = (number, is_large);
-        self.early = 0;
-        match std::mem::replace(&mut self.state, SlotState::Executing { since }) {
+        match std::mem::replace(&mut self.state, SlotState::Executing { since, early: 0 }) {
             SlotState::Responding(response) => {
                 let buffer = response.into_single();
                 memory.remove(buffer.footprint());
@@ -380,7 +371,7 @@ impl ServerSlot {
     #[inline(always)]
     pub(super) fn plain_executing_since(&self) -> Option<Instant> {
         match self.state {
-            SlotState::Executing { since } => Some(since),
+            SlotState::Executing { since, .. } => Some(since),
             _ => None,
         }
     }

@@ -8,7 +8,7 @@
 //! | `extensions`, `deadlines` | extensions in front of messages, and calls with deadlines |
 //! | `cancels` | calls that end before their answer arrives, on both sides |
 //! | `announcements` | responses to accepted requests |
-//! | `pulls` | how a client pulls and releases large responses |
+//! | `pulls`, `early_pulls` | how a client pulls and releases large responses |
 //! | `handshake`, `negotiation` | how a session opens, and what both sides agree on |
 //! | `integrity` | sessions with checksums drop every damaged packet |
 //! | `strangers` | packets of third parties have no effect |

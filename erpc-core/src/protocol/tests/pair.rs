@@ -294,9 +294,24 @@ impl Pair {
         token: u64,
         body: &[u8],
     ) -> Result<(), Rejected> {
+        self.try_method(session, ECHO, token, body)
+    }
+
+    /// Calls a method.
+    pub(crate) fn call_method(&mut self, session: SessionId, method: u32, token: u64, body: &[u8]) {
+        self.try_method(session, method, token, body).expect("accepted");
+    }
+
+    fn try_method(
+        &mut self,
+        session: SessionId,
+        method: u32,
+        token: u64,
+        body: &[u8],
+    ) -> Result<(), Rejected> {
         let mut request = self.client.pool().alloc(body.len()).expect("memory");
         request.put_slice(body);
-        let call = NewCall::new(ECHO, request, token);
+        let call = NewCall::new(method, request, token);
         let called = self.client.call(self.now, session, call, &mut self.to_server);
         self.check();
         called

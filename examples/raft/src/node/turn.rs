@@ -37,11 +37,12 @@ pub(super) struct Turns<C: Consensus, D, T: Transport> {
     clock: Clock,
     inbox: Rc<Inbox>,
     mail: Mail,
-    /// In a box, because it is large and moves to the stack and back in each turn.
+    /// In a box, because it is large and each turn takes it out and puts it back. None during `work`.
     effects: Option<Box<Effects<C::Message>>>,
     peers: Peers<T>,
     waiting: Waiting,
-    /// All calls that wait have proposed their entries in this term; none: the node did not lead.
+    /// When callers were last checked, the node led in this term; none: it did not lead. All that
+    /// waited then had proposed in this term.
     led: Option<u64>,
     reads: Reads,
     lease: Lease,

@@ -6,6 +6,7 @@
 //! | `send` | a call takes a slot; its packets reserve capacity and are sent, or the call waits |
 //! | `receive` | credit returns, acceptance, roll-back on a gap |
 //! | `response` | responses of one or more packets |
+//! | `early` | long responses are asked for before they begin |
 //! | `short` | calls with short responses reserve less room |
 //! | `timeout` | retransmission, liveness |
 //! | `absence` | after a long silence: calls wait until the server has answered a ping |
@@ -25,7 +26,6 @@ mod short;
 mod timeout;
 mod undelivered;
 
-use self::early::LongResponses;
 use self::short::ResponseLengths;
 use super::call::Call;
 use super::common::Common;
@@ -37,6 +37,7 @@ use super::inquiry::Inquiry;
 use super::kept::{KEPT_SMALL, KeptResponses};
 use super::lines::{LineId, Lines, Sums, Waiter};
 use super::liveness::Liveness;
+use super::long_responses::LongResponses;
 use super::method_times::notable;
 use super::pacer::Pacer;
 use super::path_size::{BASE, PathSize};

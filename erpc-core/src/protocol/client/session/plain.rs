@@ -93,7 +93,7 @@ impl<R: Route> OpenSession<R> {
         let ready = self.is_quiet()
             && !self.pacer.is_limited()
             && size <= self.heads.max_request as usize
-            && self.long_responses.last(new.method) == 0
+            && !self.pulls_early(lines, new.method)
             && (!EXTENDED || new.deadline > turn.now);
         if !ready {
             return Err(new);

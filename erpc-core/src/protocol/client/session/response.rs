@@ -81,6 +81,8 @@ impl<R: Route> OpenSession<R> {
         let ambiguous = call.recovery().was_retransmitted() && !mutant!(AmbiguousSample);
         let sent_at = call.retry().active_at();
         let is_single = call.layout().packets() == 1;
+        // The calls of a stream share a method, and their responses differ.
+        let continues = call.continues();
         let served = header.reply_info().processing_nanos();
         let recovery = call.recovery();
         let was_probed = ambiguous && recovery.is_undecided();
@@ -106,11 +108,13 @@ impl<R: Route> OpenSession<R> {
         if was_probed && is_single {
             self.rtt.keep_backoff(retries);
         }
-        let method = told.method;
-        if layout.packets() == 1 || announced {
-            self.long_responses.forget(method);
-        } else if !failure && self.cut.response(header.size).packets() > 1 {
-            self.long_responses.note_long(method, header.size);
+        if !continues {
+            let is_long = self.cut.response(header.size).packets() > 1;
+            match layout.packets() > 1 && !announced && !failure {
+                true if is_long => self.long_responses.note(told.method, header.size),
+                true => {}
+                false => self.long_responses.forget(told.method),
+            }
         }
         let is_measured = !ambiguous && !accepted && is_single;
         if layout.packets() > 1 || announced {
@@ -227,6 +231,12 @@ impl<R: Route> OpenSession<R> {
             let waited = turn.queue_wait.absence.saturating_add(processing);
             self.measured_call(turn, lines, trip, (0, waited), (is_full, is_large));
         }
+        if echo == Stamp::NONE && packet > 0 && header.flags.large() {
+            let is_full = body.len() == self.cut_of(true).payload as usize;
+            if is_full {
+                self.path_size.on_carried(turn.now, Way::ToClient);
+            }
+        }
         if packet > next && !mutant!(ResponseGapTaken) {
             self.on_response_gap(turn, lines, at, echo);
             return Err(DropReason::OutOfOrder);
@@ -249,7 +259,11 @@ impl<R: Route> OpenSession<R> {
         else {
             return;
         };
-        if !call.recovery().is_news(next, echo, turn.now) {
+        let is_news = match echo {
+            Stamp::NONE => call.recovery().is_news_of_early(),
+            _ => call.recovery().is_news(next, echo, turn.now),
+        };
+        if !is_news {
             return;
         }
         let stats = &mut turn.endpoint.stats;
@@ -275,6 +289,9 @@ impl<R: Route> OpenSession<R> {
         let Some(call) = self.slots[at].call_mut() else { return Event::None };
         let Some(response) = call.response_mut() else { return Event::None };
         let cost = response.cost();
+        // Asked for before the response began: it does not answer what a timeout has sent since.
+        let is_early =
+            echo == Stamp::NONE && response.next() > 0 && !mutant!(EarlyPacketAnswersProbe);
         if response.take(body, &mut turn.endpoint.pool).is_err() {
             return self.give_up(turn, lines, at, Cause::NoMemory);
         }
@@ -282,7 +299,7 @@ impl<R: Route> OpenSession<R> {
         flow.release(cost);
         if call.retry().retries() > 0 {
             let stats = &mut turn.endpoint.stats;
-            if call.recovery().answers_probe(echo) {
+            if call.recovery().answers_probe(echo) && !is_early {
                 call.recovery_mut().decide();
                 // After a timeout, the other packets asked for are lost, or will be dropped on
                 // arrival.

@@ -6,16 +6,13 @@ use crate::protocol::client::call::Call;
 use crate::protocol::client::common::fail_unsent;
 use crate::protocol::client::lines::{LineId, Lines, Waiter};
 use crate::protocol::client::reservation::Blocked;
-use crate::protocol::client::response::Response;
+use crate::protocol::client::response::{MOST_PULLED, Response};
 use crate::protocol::client::slot::SlotState;
 use crate::protocol::index::SlotIndex;
 use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, NewCall};
 use crate::transport::{Route, TxQueue};
 use crate::wire::{Flags, Header, Kind, PacketNumber, RequestNumber, ShortPacket};
-
-/// Upper limit for the packets that one request for response asks for.
-pub(super) const MOST_PULLED: u32 = 64;
 
 /// A call that begins to wait for a credit is short if it has at most this number of packets left
 /// to send or ask for.

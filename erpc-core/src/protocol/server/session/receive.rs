@@ -311,11 +311,11 @@ impl<R: Route> ServerSession<R> {
         let response = match slot.state() {
             SlotState::Responding(response) => response,
             // The client expects a long response, and does not wait for its first packet.
-            SlotState::Executing { .. } if header.packet.get() == 1 => {
+            SlotState::Executing { early, .. } if header.packet.get() == 1 => {
                 if header.size == 0 || header.size > u32::from(credits.min(MOST_AT_ONCE)) {
                     return Err(DropReason::Overrun);
                 }
-                slot.pull_early(header.size as u16);
+                *early = if mutant!(EarlyPullForgotten) { 0 } else { header.size as u16 };
                 return Ok(());
             }
             _ => return Err(DropReason::Unsolicited),

@@ -127,7 +127,7 @@ impl<R: Route> ServerSession<R> {
         let mut response = KeptResponse::new(response, layout, announced, processing);
         response.send_first(&mut head, turn.tx);
         let early = slot.early();
-        if early > 0 && !announced {
+        if early > 0 {
             let pulled = response.pull(1, early.into(), agreed.credits, turn.now, 0);
             let packets = pulled.map_or(1..1, |pull| pull.packets);
             response.send(&mut head, packets, PullEcho::NONE, turn.tx);
