@@ -514,6 +514,28 @@ mod tests {
     }
 
     #[test]
+    fn packets_that_are_asked_for_early_are_in_flight_until_they_come_or_do_not() {
+        let session = (FAR_CLIENT, SERVER_AT, 7);
+        let pull = |count| header(Kind::RequestForResponse, 1, count);
+        // The response has four packets, has three, is announced, or comes later.
+        let ends = [
+            (header(Kind::Response, 0, 3_001), 3, 3),
+            (header(Kind::Response, 0, 2_001), 3, 2),
+            (header(Kind::Response, ANNOUNCEMENT, 3_001), 3, 0),
+            (header(Kind::Accepted, 0, 0), 3, 0),
+        ];
+        for (end, asked, left) in ends {
+            let mut test = Test::new();
+            let request = header(Kind::Request, 0, 10);
+            assert_eq!(test.paths.sent(session, &request, test.now), None);
+            assert_eq!(test.paths.sent(session, &pull(asked), test.now), None);
+            assert_eq!(test.paths.flows[&session].on_their_way, 1 + asked);
+            assert_eq!(test.paths.arrived(SERVER_AT, FAR_CLIENT, &end, 0, test.now), None);
+            assert_eq!(test.paths.flows[&session].on_their_way, left, "{:?}", end.kind);
+        }
+    }
+
+    #[test]
     fn near_clients_keep_the_queue_short() {
         let mut paths = paths();
         let request = header(Kind::Request, 0, 10);
