@@ -84,6 +84,10 @@ fn effects(
     // During an attack, a turn receives more packets, so more responses to honest clients are under
     // way.
     let memory = calm.most_pool_bytes * 5 / 4 + allowed.memory;
+    // A server sends one credit return per burst, and an attack divides the packets of honest clients
+    // among more bursts.
+    let credit_returns = sent(calm) / 200;
+    let answers = sent(calm) + allowed.answers * attacked.attack_packets + few + credit_returns;
     let limits = [
         ("failed calls", attacked.failed, 0),
         ("calls without an answer", calm.calls.saturating_sub(attacked.calls), few),
@@ -92,7 +96,7 @@ fn effects(
         ("a slower p99", attacked.p99_nanos, fifth_more(calm.p99_nanos)),
         ("a slower p99 of large calls", attacked.large_p99_nanos, fifth_more(calm.large_p99_nanos)),
         ("memory", attacked.most_pool_bytes as u64, memory as u64),
-        ("answers", sent(attacked), sent(calm) + allowed.answers * attacked.attack_packets + few),
+        ("answers", sent(attacked), answers),
         ("processor", attacked.busy_nanos, calm.busy_nanos + a_packet * attacked.attack_packets),
         ("a long turn", attacked.most_sent_in_a_turn, calm.most_sent_in_a_turn + BURST),
     ];

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::pair::{CLIENT, ECHO, Pair, SERVER, Side, header, ms, shape};
 use crate::protocol::config::LOCAL_CREDITS;
-use crate::protocol::{DropReason, EndpointConfig, SessionId};
+use crate::protocol::{DropReason, EndpointConfig, NewCall, SessionId};
 use crate::status::Code;
+use crate::time::Instant;
 use crate::transport::ChargeModel;
+use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 use crate::wire::{ANNOUNCEMENT, Header, Kind, PacketNumber};
 
 /// A method other than that of [`Pair::call`].
@@ -193,6 +195,22 @@ fn calls_of_other_methods_ask_for_nothing_early() {
     let (mut pair, session) = after_a_response_of(5, EndpointConfig::new());
     pair.call_method(session, OTHER, 2, b"other");
     assert_eq!(shape(&pair.take_to_server()), [(Kind::Request, 0)]);
+}
+
+#[test]
+fn calls_that_continue_a_stream_neither_guess_nor_change_what_is_expected() {
+    let (mut pair, session) = after_a_response_of(5, EndpointConfig::new());
+    let mut request = pair.client.pool().alloc(EXTENSION_HEAD).expect("memory");
+    put_extension(2, &[], &mut request);
+    let call =
+        NewCall { method: ECHO, request, token: 2, extended: true, deadline: Instant::NEVER };
+    pair.client.call(pair.now, session, call, &mut pair.to_server).expect("accepted");
+    let sent = pair.take_to_server();
+    assert_eq!(shape(&sent), [(Kind::Request, 0)]);
+    pair.burst_at_server(CLIENT, &sent);
+    pair.answer(b"short");
+    pair.settle();
+    assert_eq!(calls(&mut pair, session).1, [REQUEST, pull(1, 4)]);
 }
 
 #[test]
