@@ -32,8 +32,11 @@ fn after_a_response(pair: &mut Pair, session: SessionId, packets: usize) {
     assert_eq!(pair.outcome().result, Ok(message));
 }
 
-/// The packets that the client sends for a call: their kinds, first packets and counts or sizes.
-fn calls(pair: &mut Pair, session: SessionId) -> (Vec<Vec<u8>>, Vec<(Kind, u32, u32)>) {
+/// A packet: its kind, its number or the first packet that it asks for, and its size or count.
+type Seen = (Kind, u32, u32);
+
+/// The packets that the client sends for a call.
+fn calls(pair: &mut Pair, session: SessionId) -> (Vec<Vec<u8>>, Vec<Seen>) {
     pair.call(session, 1, b"request");
     let sent = pair.take_to_server();
     let told = |bytes: &Vec<u8>| {
@@ -44,9 +47,9 @@ fn calls(pair: &mut Pair, session: SessionId) -> (Vec<Vec<u8>>, Vec<(Kind, u32, 
     (sent, seen)
 }
 
-const REQUEST: (Kind, u32, u32) = (Kind::Request, 0, 7);
+const REQUEST: Seen = (Kind::Request, 0, 7);
 
-fn pull(from: u32, count: u32) -> (Kind, u32, u32) {
+fn pull(from: u32, count: u32) -> Seen {
     (Kind::RequestForResponse, from, count)
 }
 
