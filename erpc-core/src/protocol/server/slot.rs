@@ -124,9 +124,8 @@ impl ServerSlot {
                 response.cut_again(agreed.response(response.size(), false));
             }
             SlotState::Receiving(_) => self.clear(memory, pool),
-            // The client has released what it had reserved for large packets.
-            SlotState::Executing { early, .. } => *early = 0,
-            SlotState::Idle { .. } | SlotState::Accepted { .. } => {}
+            // An executing request becomes an accepted one: its packet has come again.
+            SlotState::Idle { .. } | SlotState::Executing { .. } | SlotState::Accepted { .. } => {}
         }
     }
 

@@ -47,6 +47,14 @@ fn calls(pair: &mut Pair, session: SessionId) -> (Vec<Vec<u8>>, Vec<Seen>) {
     (sent, seen)
 }
 
+/// The packets that the server sends for a call with a guess, which it answers with `message`.
+fn response_to_call(pair: &mut Pair, session: SessionId, message: &[u8]) -> Vec<Vec<u8>> {
+    let (sent, _) = calls(pair, session);
+    pair.burst_at_server(CLIENT, &sent);
+    pair.answer(message);
+    pair.take_to_client()
+}
+
 const REQUEST: Seen = (Kind::Request, 0, 7);
 
 fn pull(from: u32, count: u32) -> Seen {
@@ -240,10 +248,7 @@ fn the_first_packet_measures_the_round_trip() {
 fn early_packets_that_come_after_a_timeout_are_taken() {
     let (mut pair, session) = after_a_response_of(5, EndpointConfig::new());
     let message = pair.message(5);
-    let (sent, _) = calls(&mut pair, session);
-    pair.burst_at_server(CLIENT, &sent);
-    pair.answer(&message);
-    let response = pair.take_to_client();
+    let response = response_to_call(&mut pair, session, &message);
     pair.at_client(SERVER, &response[0]);
     pair.pass(ms(30));
     assert_eq!(shape(&pair.take_to_server()), [(Kind::RequestForResponse, 1)]);
@@ -256,10 +261,7 @@ fn early_packets_that_come_after_a_timeout_are_taken() {
 fn the_client_goes_back_once_for_all_early_packets() {
     let (mut pair, session) = after_a_response_of(8, EndpointConfig::new());
     let message = pair.message(8);
-    let (sent, _) = calls(&mut pair, session);
-    pair.burst_at_server(CLIENT, &sent);
-    pair.answer(&message);
-    let response = pair.take_to_client();
+    let response = response_to_call(&mut pair, session, &message);
     // Packet 1 is late. Packet 3 is lost, but was asked for again with packet 1.
     pair.burst_at_client(SERVER, &[&response[0], &response[2]]);
     let again = pair.take_to_server();
@@ -339,6 +341,29 @@ fn however_a_call_ends_its_guess_is_released() {
 }
 
 #[test]
+fn a_guess_is_released_when_the_path_becomes_smaller() {
+    let mut pair = Pair::new(8_972, EndpointConfig::new()).far();
+    let session = pair.connect();
+    pair.live(ms(10));
+    pair.echo = false;
+    let message = vec![7; 40_000];
+    pair.call(session, 0, b"the first call");
+    pair.settle();
+    pair.answer(&message);
+    pair.settle();
+    assert_eq!(pair.outcome().result.as_deref(), Ok(&message[..]));
+    let (sent, _) = calls(&mut pair, session);
+    assert_eq!(shape(&sent), [(Kind::Request, 0), (Kind::RequestForResponse, 1)]);
+    (pair.to_server.carries, pair.to_client.carries) = (Some(1_372), Some(1_372));
+    pair.burst_at_server(CLIENT, &sent);
+    pair.answer(&message);
+    pair.live(ms(1_500));
+    assert_eq!(pair.outcome().result.as_deref(), Ok(&message[..]));
+    assert_eq!(pair.executed, 2);
+    assert_eq!(pair.client.session_stats(session).expect("open").in_flight, 0);
+}
+
+#[test]
 fn a_session_with_a_guess_ends() {
     let (mut pair, session) = after_a_response_of(5, EndpointConfig::new());
     let (sent, _) = calls(&mut pair, session);
@@ -393,10 +418,7 @@ fn a_lost_request_for_response_is_made_good_by_the_timeout() {
 fn a_lost_first_packet_is_made_good_by_the_timeout() {
     let (mut pair, session) = after_a_response_of(5, EndpointConfig::new());
     let message = pair.message(5);
-    let (sent, _) = calls(&mut pair, session);
-    pair.burst_at_server(CLIENT, &sent);
-    pair.answer(&message);
-    let response = pair.take_to_client();
+    let response = response_to_call(&mut pair, session, &message);
     pair.burst_at_client(SERVER, &response[1..]);
     assert_eq!(pair.client.stats().dropped(DropReason::Unsolicited), 4);
     pair.pass(ms(30));
